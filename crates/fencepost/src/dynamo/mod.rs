@@ -1,0 +1,1 @@
+//! The only room that knows the AWS SDK; it does not know what an event is.

@@ -1,0 +1,46 @@
+//! Feeds: all events in an order that never loses one.
+
+use std::fmt::Debug;
+
+use futures::stream::BoxStream;
+
+use crate::error::Result;
+use crate::event::Recorded;
+use crate::position::Checkpoint;
+use crate::query::Query;
+
+/// All events, in an order that never loses one: every event of a tag after those before it on the tag.
+pub trait Feed: Debug + Send + Sync {
+    /// From a place on: first what is there, then what comes. Never ends by itself; after an error, subscribe again from the last checkpoint.
+    fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>>;
+}
+
+/// Where a subscription begins.
+#[derive(Debug, Clone, Default)]
+pub enum From {
+    /// With the first event.
+    #[default]
+    Start,
+    /// With what comes from now on.
+    Now,
+    /// Behind what this checkpoint covers.
+    Checkpoint(Checkpoint),
+}
+
+/// What a feed hands over.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Delivery {
+    /// An event, and the checkpoint that covers it and all before it.
+    Event {
+        /// The event.
+        event: Box<Recorded>,
+        /// Resume from here once the event is handled.
+        checkpoint: Checkpoint,
+    },
+    /// Nothing more is there just now. The checkpoint also covers what the query passed over.
+    CaughtUp {
+        /// Resume from here.
+        checkpoint: Checkpoint,
+    },
+}

@@ -1,0 +1,43 @@
+//! An event store on Amazon DynamoDB: decide on past events, append new ones atomically, react to every one of them in order.
+//!
+//! One model, two ways to hold consistency: streams ([`StreamStore`]) and dynamic consistency boundaries over tags ([`EventLog`]).
+
+#![forbid(unsafe_code)]
+
+mod env;
+mod error;
+mod event;
+mod feed;
+mod log;
+mod memory;
+mod position;
+mod query;
+mod state;
+mod stream;
+mod units;
+
+#[cfg(feature = "dynamo")]
+mod dynamo;
+#[cfg(feature = "dynamo")]
+mod layout;
+#[cfg(feature = "dynamo")]
+mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use env::Env;
+pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unavailable};
+pub use event::{CommitId, Event, EventType, MAX_BODY_BYTES, Metadata, Recorded, StreamName, Tag};
+pub use feed::{Delivery, Feed, From};
+pub use log::{After, Append, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced};
+pub use memory::Memory;
+pub use position::{Base, Checkpoint, Position, Token};
+pub use query::{Query, QueryItem};
+pub use state::{Checkpoints, Revision, State, States};
+pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
+pub use units::Units;
+
+#[cfg(feature = "dynamo")]
+pub use layout::Capabilities;
+#[cfg(feature = "dynamo")]
+pub use store::{Builder, Collected, Finding, Stats, Store, TableStats, Verified, open};

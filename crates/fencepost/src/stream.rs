@@ -1,0 +1,220 @@
+//! The contract of a store of streams: what every layout implements, also those that know no boundary over several tags.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
+
+use crate::error::Result;
+use crate::event::{CommitId, Event, Recorded, StreamName};
+use crate::log::{Committed, Consistency, Direction};
+use crate::position::{Base, Token};
+use crate::units::Units;
+
+/// A store of streams: ordered sequences of events, each under one name. A version is the number of events in the stream, on every layout.
+#[async_trait]
+pub trait StreamStore: Debug + Send + Sync {
+    /// The events of a stream, from its start, from a snapshot, or since a token.
+    async fn load(&self, stream: &StreamName, options: LoadOptions) -> Result<Loaded>;
+
+    /// One atomic commit to one stream.
+    async fn append(&self, stream: &StreamName, step: Step) -> Result<Committed>;
+
+    /// Events of a stream, lazily. Guards nothing.
+    fn read<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>>;
+}
+
+/// Where a load begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Origin {
+    /// With the first event.
+    #[default]
+    Start,
+    /// With the newest snapshot that has one of these names, and the events behind it; with the first event where there is none.
+    Snapshot(Vec<String>),
+    /// With the last event alone.
+    Latest,
+}
+
+/// How to load.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    pub(crate) since: Option<Token>,
+    pub(crate) origin: Origin,
+    pub(crate) consistency: Consistency,
+}
+
+impl LoadOptions {
+    /// Only what came since this token.
+    pub fn since(mut self, token: Token) -> Self {
+        self.since = Some(token);
+        self
+    }
+    /// From the newest snapshot with one of these names.
+    pub fn snapshot<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.origin = Origin::Snapshot(names.into_iter().map(Into::into).collect());
+        self
+    }
+    /// Only the last event.
+    pub fn latest(mut self) -> Self {
+        self.origin = Origin::Latest;
+        self
+    }
+    /// A moment old perhaps, at half the units.
+    pub fn eventual(mut self) -> Self {
+        self.consistency = Consistency::Eventual;
+        self
+    }
+}
+
+/// A folded state beside a stream.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Which of the stream's snapshots: `[A-Za-z0-9._-]{1,64}`.
+    pub name: String,
+    /// The version that it was folded at. An append fills it in with the version after its events.
+    pub version: u64,
+    /// The state.
+    pub state: Bytes,
+}
+
+impl Snapshot {
+    /// A state under a name; its version is that of the append it goes with.
+    pub fn new(name: impl Into<String>, state: impl Into<Bytes>) -> Self {
+        Self { name: name.into(), version: 0, state: state.into() }
+    }
+    /// For layouts: as it was stored.
+    pub fn at(name: impl Into<String>, version: u64, state: impl Into<Bytes>) -> Self {
+        Self { name: name.into(), version, state: state.into() }
+    }
+}
+
+impl Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("name", &self.name).field("version", &self.version).field("bytes", &self.state.len()).finish()
+    }
+}
+
+/// What a load hands back.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Loaded {
+    /// The snapshot that the events follow, where one was asked for and found; a layout that keeps several together hands back all asked for.
+    pub snapshots: Vec<Snapshot>,
+    /// The events behind it, in order, each with its version.
+    pub events: Vec<Recorded>,
+    /// The number of events in the stream; 0 where it does not exist.
+    pub version: u64,
+    /// Guards the stream.
+    pub token: Token,
+    /// What it cost.
+    pub units: Units,
+}
+
+impl Loaded {
+    /// What a layout hands back.
+    pub fn new(snapshots: Vec<Snapshot>, events: Vec<Recorded>, version: u64, token: Token, units: Units) -> Self {
+        Self { snapshots, events, version, token, units }
+    }
+}
+
+/// What an append expects of the stream.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum Expect {
+    /// Anything.
+    #[default]
+    Any,
+    /// That it does not exist.
+    None,
+    /// Exactly so many events.
+    Version(u64),
+    /// That nothing came since this token.
+    Token(Token),
+}
+
+/// One append to one stream.
+#[derive(Debug, Clone, Default)]
+pub struct Step {
+    pub(crate) expect: Expect,
+    pub(crate) events: Vec<Event>,
+    pub(crate) snapshots: Vec<Snapshot>,
+    pub(crate) commit: Option<CommitId>,
+    pub(crate) base: Option<Base>,
+}
+
+impl Step {
+    /// These events, whatever is there.
+    pub fn new(events: impl IntoIterator<Item = Event>) -> Self {
+        Self { events: events.into_iter().collect(), ..Self::default() }
+    }
+    /// Only if the stream is as expected.
+    pub fn expect(mut self, expect: Expect) -> Self {
+        self.expect = expect;
+        self
+    }
+    /// A snapshot of the state after these events.
+    pub fn snapshot(mut self, snapshot: Snapshot) -> Self {
+        self.snapshots.push(snapshot);
+        self
+    }
+    /// Under an id of the caller's: appended again, it returns the first outcome.
+    pub fn commit(mut self, id: CommitId) -> Self {
+        self.commit = Some(id);
+        self.base = None;
+        self
+    }
+    /// The repeat of an append that stayed in doubt.
+    pub fn again(mut self, id: CommitId, base: Base) -> Self {
+        self.commit = Some(id);
+        self.base = Some(base);
+        self
+    }
+}
+
+/// How to read a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StreamReadOptions {
+    pub(crate) after: Option<u64>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) direction: Direction,
+    pub(crate) consistency: Consistency,
+}
+
+impl StreamReadOptions {
+    /// Begin behind this version, in the direction of reading. Exclusive.
+    pub fn after(mut self, version: u64) -> Self {
+        self.after = Some(version);
+        self
+    }
+    /// At most so many events.
+    pub fn limit(mut self, events: u64) -> Self {
+        self.limit = Some(events);
+        self
+    }
+    /// Newest first.
+    pub fn backwards(mut self) -> Self {
+        self.direction = Direction::Backwards;
+        self
+    }
+    /// A moment old perhaps, at half the units.
+    pub fn eventual(mut self) -> Self {
+        self.consistency = Consistency::Eventual;
+        self
+    }
+}
+
+/// Conveniences over every [`StreamStore`].
+#[async_trait]
+pub trait StreamStoreExt: StreamStore {
+    /// The events of a stream, read into memory.
+    async fn read_stream(&self, stream: &StreamName, options: StreamReadOptions) -> Result<Vec<Recorded>> {
+        self.read(stream, options).try_collect().await
+    }
+}
+
+impl<S: StreamStore + ?Sized> StreamStoreExt for S {}
