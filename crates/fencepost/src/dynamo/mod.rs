@@ -1,1 +1,54 @@
 //! The only room that knows the AWS SDK; it does not know what an event is.
+
+mod connect;
+mod embedded;
+mod fetch;
+pub(crate) mod item;
+mod limits;
+mod meter;
+mod retry;
+mod transact;
+
+pub use connect::{Connect, Timeouts};
+#[cfg(feature = "embedded")]
+pub use embedded::Engine;
+pub(crate) use fetch::{Find, Freshness, Key};
+pub(crate) use limits::{ITEM_BYTES, TRANSACTION_BYTES, TRANSACTION_ITEMS};
+pub(crate) use meter::Op;
+pub(crate) use retry::Failure;
+pub(crate) use transact::{Outcome, Verdict, Write};
+
+use std::sync::Arc;
+
+use crate::env::Env;
+
+/// A connection to DynamoDB or to what speaks like it: client, clock and retry policy. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Dynamo(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: aws_sdk_dynamodb::Client,
+    env: Env,
+    timeouts: Timeouts,
+}
+
+impl Dynamo {
+    fn new(client: aws_sdk_dynamodb::Client, env: Env, timeouts: Timeouts) -> Self {
+        Self(Arc::new(Inner { client, env, timeouts }))
+    }
+    fn client(&self) -> &aws_sdk_dynamodb::Client {
+        &self.0.client
+    }
+    pub(crate) fn env(&self) -> &Env {
+        &self.0.env
+    }
+    /// One operation of the store: it must end within the deadline, and its units are added up.
+    pub(crate) fn op(&self) -> Op {
+        Op::new(self.0.timeouts.operation)
+    }
+    /// For background work that takes as long as it takes: each request has its own deadline.
+    pub(crate) fn long_op(&self) -> Op {
+        Op::unbounded()
+    }
+}

@@ -1,0 +1,107 @@
+//! Connecting: from what a URL says to a client, with credentials from the AWS default chain and from nowhere else.
+
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, SdkConfig};
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::config::{Credentials, Region, StalledStreamProtectionConfig};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+
+use super::Dynamo;
+use super::embedded;
+use crate::env::Env;
+use crate::error::Result;
+
+/// How long things may take. What stays unanswered within the attempt is sent again while the operation lasts.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// To reach the endpoint.
+    pub connect: Duration,
+    /// For one attempt.
+    pub attempt: Duration,
+    /// For a whole operation of the store, all its attempts and requests.
+    pub operation: Duration,
+    /// Attempts at one request before giving up, within the operation.
+    pub attempts: u32,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(3), attempt: Duration::from_secs(10), operation: Duration::from_secs(30), attempts: 10 }
+    }
+}
+
+/// Where the tables are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    Memory,
+    File(String),
+    Region(String),
+    Endpoint(String),
+}
+
+/// Everything that makes a connection.
+#[derive(Debug, Clone)]
+pub struct Connect {
+    pub(crate) place: Place,
+    pub(crate) env: Env,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) client: Option<aws_sdk_dynamodb::Client>,
+    pub(crate) sdk_config: Option<SdkConfig>,
+    pub(crate) http_client: Option<SharedHttpClient>,
+}
+
+impl Connect {
+    pub(crate) fn to(place: Place) -> Self {
+        Self { place, env: Env::system(), timeouts: Timeouts::default(), client: None, sdk_config: None, http_client: None }
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Dynamo> {
+        let config = match (&self.client, &self.sdk_config) {
+            (Some(client), _) => client.config().to_builder(),
+            (None, Some(sdk)) => aws_sdk_dynamodb::config::Builder::from(sdk),
+            (None, None) => aws_sdk_dynamodb::config::Builder::from(&self.chain().await?),
+        };
+        let config = config
+            .behavior_version(BehaviorVersion::latest())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::builder().connect_timeout(self.timeouts.connect).build())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .sleep_impl(aws_smithy_async::rt::sleep::TokioSleep::new());
+        let config = match &self.http_client {
+            Some(http) => config.http_client(http.clone()),
+            None => config,
+        };
+        Ok(Dynamo::new(aws_sdk_dynamodb::Client::from_conf(config.build()), self.env.clone(), self.timeouts))
+    }
+
+    async fn chain(&self) -> Result<SdkConfig> {
+        // The engine in this process checks no signature, and an endpoint of one's own seldom does; the chain is not asked for it.
+        let local = |http: Option<SharedHttpClient>| {
+            let config =
+                SdkConfig::builder().behavior_version(BehaviorVersion::latest()).region(Region::new("local")).credentials_provider(
+                    aws_sdk_dynamodb::config::SharedCredentialsProvider::new(Credentials::from_keys("local", "local", None)),
+                );
+            match http {
+                Some(http) => config.http_client(http),
+                None => config,
+            }
+        };
+        Ok(match &self.place {
+            Place::Memory => local(Some(embedded::memory()?)).build(),
+            Place::File(path) => local(Some(embedded::file(path)?)).build(),
+            Place::Region(region) => aws_config::defaults(BehaviorVersion::latest()).region(Region::new(region.clone())).load().await,
+            Place::Endpoint(endpoint) => {
+                let mut loader = aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint);
+                // Without roots on the machine the HTTPS client panics, even where no TLS is spoken.
+                if endpoint.starts_with("http://") {
+                    loader = loader.http_client(aws_smithy_http_client::Builder::new().build_http());
+                }
+                let config = loader.load().await;
+                let region = config.region().cloned().unwrap_or(Region::new("us-east-1"));
+                config.into_builder().region(region).build()
+            }
+        })
+    }
+}

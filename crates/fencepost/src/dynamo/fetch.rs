@@ -1,0 +1,170 @@
+//! Reading: one item, pages of a series, several items at one instant, and a whole table in segments.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, ReturnConsumedCapacity, TransactGetItem};
+use futures::Stream;
+
+use super::item::{self, Item, Value};
+use super::{Dynamo, Op};
+use crate::error::{Error, Reason, Result};
+
+/// How fresh a read must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    Strong,
+    /// Perhaps a moment old, at half the units.
+    Eventual,
+}
+
+/// The key of an item.
+pub(crate) type Key = Item;
+
+/// Items of one hash key, in the order of their range key.
+#[derive(Debug, Clone)]
+pub(crate) struct Find {
+    pub(crate) table: String,
+    pub(crate) hash: (&'static str, Value),
+    /// Range keys from the first to the second, both included.
+    pub(crate) range: Option<(&'static str, u64, u64)>,
+    pub(crate) reverse: bool,
+    pub(crate) limit: Option<i32>,
+    pub(crate) freshness: Freshness,
+}
+
+impl Dynamo {
+    /// One page, and where the next begins.
+    pub(crate) async fn page(&self, op: &Op, find: &Find, start: Option<Key>) -> Result<(Vec<Item>, Option<Key>)> {
+        let mut request = self
+            .client()
+            .query()
+            .table_name(&find.table)
+            .expression_attribute_names("#h", find.hash.0)
+            .expression_attribute_values(":h", find.hash.1.clone())
+            .scan_index_forward(!find.reverse)
+            .consistent_read(find.freshness == Freshness::Strong)
+            .set_limit(find.limit)
+            .set_exclusive_start_key(start)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        request = match find.range {
+            None => request.key_condition_expression("#h = :h"),
+            Some((name, from, to)) => request
+                .key_condition_expression("#h = :h AND #r BETWEEN :a AND :b")
+                .expression_attribute_names("#r", name)
+                .expression_attribute_values(":a", item::number(from))
+                .expression_attribute_values(":b", item::number(to)),
+        };
+        let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
+        let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+        op.read(&page.consumed_capacity);
+        Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
+    }
+
+    /// All items, page by page as they are asked for.
+    pub(crate) fn items<'a>(&'a self, op: &'a Op, find: Find) -> impl Stream<Item = Result<Item>> + Send + 'a {
+        let pages = futures::stream::try_unfold(Some(None), move |next: Option<Option<Key>>| {
+            let find = find.clone();
+            async move {
+                let Some(start) = next else { return Ok::<_, Error>(None) };
+                let (items, after) = self.page(op, &find, start).await?;
+                Ok(Some((futures::stream::iter(items.into_iter().map(Ok)), after.map(Some))))
+            }
+        });
+        futures::TryStreamExt::try_flatten(pages)
+    }
+
+    /// One item.
+    pub(crate) async fn get(&self, op: &Op, table: &str, key: Key, freshness: Freshness) -> Result<Option<Item>> {
+        let request = self
+            .client()
+            .get_item()
+            .table_name(table)
+            .set_key(Some(key))
+            .consistent_read(freshness == Freshness::Strong)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
+        let got = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+        op.read(&got.consumed_capacity);
+        Ok(got.item.filter(|item| !item.is_empty()))
+    }
+
+    /// Items by key, a hundred a request, in no order; what the service leaves unprocessed is asked for again.
+    pub(crate) async fn get_many(&self, op: &Op, table: &str, keys: Vec<Key>, freshness: Freshness) -> Result<Vec<Item>> {
+        let mut items = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(100) {
+            let mut left = Some(keys.to_vec());
+            for attempt in 0u32.. {
+                let Some(keys) = left.take().filter(|keys| !keys.is_empty()) else { break };
+                let wanted = KeysAndAttributes::builder()
+                    .set_keys(Some(keys))
+                    .consistent_read(freshness == Freshness::Strong)
+                    .build()
+                    .map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+                let request = self
+                    .client()
+                    .batch_get_item()
+                    .set_request_items(Some(HashMap::from([(table.to_owned(), wanted)])))
+                    .return_consumed_capacity(ReturnConsumedCapacity::Total);
+                let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
+                let got = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+                op.read(got.consumed_capacity());
+                items.extend(got.responses.into_iter().flat_map(HashMap::into_values).flatten());
+                left = got.unprocessed_keys.and_then(|mut tables| tables.remove(table)).map(|keys| keys.keys);
+                if left.is_some() {
+                    let pause = self.pause(attempt, Reason::Throttled);
+                    if op.left(std::time::Duration::MAX) <= pause {
+                        return Err(Error::unavailable(Reason::Throttled, "items stayed unprocessed"));
+                    }
+                    self.env().sleep(pause).await;
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    /// Several items at one instant, in the order asked for: none where there is none. At most a hundred.
+    pub(crate) async fn get_together(&self, op: &Op, table: &str, keys: Vec<Key>) -> Result<Vec<Option<Item>>> {
+        use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError as Failed;
+        let gets = keys
+            .into_iter()
+            .map(|key| Ok(TransactGetItem::builder().get(Get::builder().table_name(table).set_key(Some(key)).build()?).build()))
+            .collect::<std::result::Result<Vec<_>, aws_sdk_dynamodb::error::BuildError>>()
+            .map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+        let request =
+            self.client().transact_get_items().set_transact_items(Some(gets)).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        for attempt in 0u32.. {
+            let own = |e: &Failed| matches!(e, Failed::TransactionCanceledException(_));
+            match self.repeat(op, || request.clone().send(), own).await?.0 {
+                Ok(got) => {
+                    op.read(got.consumed_capacity());
+                    let items = got.responses.unwrap_or_default().into_iter();
+                    return Ok(items.map(|response| response.item.filter(|item| !item.is_empty())).collect());
+                }
+                // It met a writer; nothing was read.
+                Err(met) => {
+                    let pause = self.pause(attempt, Reason::Unreachable);
+                    if op.left(std::time::Duration::MAX) <= pause || attempt >= 64 {
+                        return Err(Error::unavailable(Reason::Throttled, format!("a read of several items kept meeting writers: {met}")));
+                    }
+                    self.env().sleep(pause).await;
+                }
+            }
+        }
+        unreachable!("the loop above only ends by returning")
+    }
+
+    /// Every item of a table, a page at a time. Only for work that says that it reads the whole table.
+    pub(crate) async fn scan_page(&self, op: &Op, table: &str, start: Option<Key>) -> Result<(Vec<Item>, Option<Key>)> {
+        let request = self
+            .client()
+            .scan()
+            .table_name(table)
+            .consistent_read(true)
+            .set_exclusive_start_key(start)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
+        let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+        op.read(&page.consumed_capacity);
+        Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
+    }
+}

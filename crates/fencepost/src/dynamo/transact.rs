@@ -1,0 +1,205 @@
+//! Writing: one item plainly, several in one transaction, and what a failed condition tells.
+
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    ConditionCheck, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure, TransactWriteItem,
+};
+
+use super::item::{self, Item};
+use super::{Dynamo, Failure, Key, Op};
+use crate::error::{Error, Reason, Result};
+
+/// One write of a transaction, or alone.
+#[derive(Debug, Clone)]
+pub(crate) enum Write {
+    /// Puts an item where none is.
+    PutNew { table: String, item: Item },
+    /// Puts an item under a condition of the caller's, with its values.
+    PutIf { table: String, item: Item, condition: String, values: Item },
+    /// Nothing is written; no item may be there.
+    CheckMissing { table: String, key: Key },
+}
+
+/// What became of a write.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Written, all of it.
+    Done,
+    /// Nothing of it was written. `doubt`: an earlier attempt of these same bytes was lost, and may have been.
+    Failed { verdicts: Vec<Verdict>, doubt: bool },
+}
+
+/// What a failed write says of one of its items.
+#[derive(Debug, Clone)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Silent,
+    /// The condition failed on this item; it is what is there.
+    Found(Box<Item>),
+}
+
+const ABSENT: &str = "attribute_not_exists(#h)";
+
+impl Write {
+    fn units(&self) -> usize {
+        match self {
+            Write::PutNew { item, .. } | Write::PutIf { item, .. } => item::write_units(item::size(item)),
+            Write::CheckMissing { .. } => 1,
+        }
+    }
+}
+
+impl Dynamo {
+    /// All of it or nothing. `hash` is the name of the tables' hash key. A single put is a plain `PutItem`, at half the units.
+    pub(crate) async fn write(&self, op: &Op, hash: &str, writes: Vec<Write>) -> Result<Outcome, Failure> {
+        match <[Write; 1]>::try_from(writes) {
+            Ok([Write::PutNew { table, item }]) => self.put(op, hash, table, item, ABSENT.into(), Item::new()).await,
+            Ok([Write::PutIf { table, item, condition, values }]) => self.put(op, hash, table, item, condition, values).await,
+            Ok([check]) => self.transact(op, hash, vec![check]).await,
+            Err(writes) => self.transact(op, hash, writes).await,
+        }
+    }
+
+    async fn put(&self, op: &Op, hash: &str, table: String, item: Item, condition: String, values: Item) -> Result<Outcome, Failure> {
+        let units = item::write_units(item::size(&item));
+        let names = condition.contains("#h").then(|| [("#h".to_owned(), hash.to_owned())].into());
+        let request = self
+            .client()
+            .put_item()
+            .table_name(table)
+            .set_item(Some(item))
+            .condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values((!values.is_empty()).then_some(values))
+            .return_values_on_condition_check_failure(OnFailure::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let own = |e: &PutItemError| matches!(e, PutItemError::ConditionalCheckFailedException(_));
+        match self.repeat(op, || request.clone().send(), own).await? {
+            (Ok(done), _) => {
+                op.wrote(&done.consumed_capacity);
+                Ok(Outcome::Done)
+            }
+            (Err(PutItemError::ConditionalCheckFailedException(failed)), doubt) => {
+                let old = failed.item.unwrap_or_default();
+                op.wrote_in_vain(units.max(item::write_units(item::size(&old))) as f64);
+                let verdict = if old.is_empty() { Verdict::Silent } else { Verdict::Found(Box::new(old)) };
+                Ok(Outcome::Failed { verdicts: vec![verdict], doubt })
+            }
+            (Err(other), doubt) => Err(unexpected(&other, doubt)),
+        }
+    }
+
+    async fn transact(&self, op: &Op, hash: &str, writes: Vec<Write>) -> Result<Outcome, Failure> {
+        let units: usize = writes.iter().map(Write::units).sum();
+        let items = writes.into_iter().map(|write| sdk(hash, write)).collect::<Result<Vec<_>>>();
+        let items = items.map_err(|error| Failure { error, doubt: false })?;
+        let mut doubted = false;
+        for attempt in 0u32.. {
+            // A token for these bytes; the same one whenever they are sent again.
+            let request = self
+                .client()
+                .transact_write_items()
+                .set_transact_items(Some(items.clone()))
+                .client_request_token(self.env().new_id().simple().to_string())
+                .return_consumed_capacity(ReturnConsumedCapacity::Total);
+            let own = |e: &TransactWriteItemsError| {
+                matches!(
+                    e,
+                    TransactWriteItemsError::TransactionCanceledException(_)
+                        | TransactWriteItemsError::IdempotentParameterMismatchException(_)
+                )
+            };
+            let answer = self.repeat(op, || request.clone().send(), own).await;
+            let (answer, doubt) = answer.map_err(|failure| Failure { doubt: failure.doubt || doubted, ..failure })?;
+            doubted |= doubt;
+            let (message, reason) = match answer {
+                Ok(done) => {
+                    op.wrote(done.consumed_capacity());
+                    return Ok(Outcome::Done);
+                }
+                Err(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                    op.wrote_in_vain((2 * units) as f64);
+                    let message = cancelled.message.clone().unwrap_or_default();
+                    let reasons = cancelled.cancellation_reasons.unwrap_or_default();
+                    let codes: Vec<_> = reasons.iter().filter_map(|r| r.code.as_deref()).collect();
+                    if codes.contains(&"ConditionalCheckFailed") {
+                        let verdict = |reason: aws_sdk_dynamodb::types::CancellationReason| match (reason.code.as_deref(), reason.item) {
+                            (Some("ConditionalCheckFailed"), Some(old)) if !old.is_empty() => Verdict::Found(Box::new(old)),
+                            _ => Verdict::Silent,
+                        };
+                        return Ok(Outcome::Failed { verdicts: reasons.into_iter().map(verdict).collect(), doubt: doubted });
+                    }
+                    if codes.iter().any(|c| matches!(*c, "ThrottlingError" | "ProvisionedThroughputExceeded")) {
+                        (message, Reason::Throttled)
+                    } else if codes.contains(&"TransactionConflict") {
+                        (message, Reason::Unreachable)
+                    } else {
+                        return Err(Failure { error: Error::unavailable(Reason::Rejected, message), doubt: doubted });
+                    }
+                }
+                // The token was spent on other bytes: these go out under a new one, and the commit id in them settles a repeat.
+                Err(TransactWriteItemsError::IdempotentParameterMismatchException(_)) => {
+                    ("IdempotentParameterMismatchException".into(), Reason::Unreachable)
+                }
+                Err(other) => return Err(unexpected(&other, doubted)),
+            };
+            let pause = self.pause(attempt, reason);
+            // Two writers that met go on until the deadline; the pause grows to 2 s.
+            if op.left(std::time::Duration::MAX) <= pause || attempt >= 64 {
+                return Err(Failure { error: Error::unavailable(reason, message), doubt: doubted });
+            }
+            self.env().sleep(pause).await;
+        }
+        unreachable!("the loop above only ends by returning")
+    }
+
+    /// Deletes one item, whatever is there.
+    pub(crate) async fn delete(&self, op: &Op, table: &str, key: Key) -> Result<()> {
+        let request =
+            self.client().delete_item().table_name(table).set_key(Some(key)).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match self.repeat(op, || request.clone().send(), |_| false).await? {
+            (Ok(done), _) => {
+                op.wrote(&done.consumed_capacity);
+                Ok(())
+            }
+            (Err(other), doubt) => Err(unexpected(&other, doubt).error),
+        }
+    }
+}
+
+fn sdk(hash: &str, write: Write) -> Result<TransactWriteItem> {
+    let build = |error: aws_sdk_dynamodb::error::BuildError| Error::unavailable(Reason::Rejected, error.to_string());
+    let item = TransactWriteItem::builder();
+    Ok(match write {
+        Write::PutNew { table, item: new } => {
+            let put =
+                Put::builder().table_name(table).set_item(Some(new)).condition_expression(ABSENT).expression_attribute_names("#h", hash);
+            item.put(put.return_values_on_condition_check_failure(OnFailure::AllOld).build().map_err(build)?).build()
+        }
+        Write::PutIf { table, item: new, condition, values } => {
+            let names = condition.contains("#h").then(|| [("#h".to_owned(), hash.to_owned())].into());
+            let put = Put::builder()
+                .table_name(table)
+                .set_item(Some(new))
+                .condition_expression(condition)
+                .set_expression_attribute_names(names)
+                .set_expression_attribute_values((!values.is_empty()).then_some(values));
+            item.put(put.return_values_on_condition_check_failure(OnFailure::AllOld).build().map_err(build)?).build()
+        }
+        Write::CheckMissing { table, key } => {
+            let check = ConditionCheck::builder()
+                .table_name(table)
+                .set_key(Some(key))
+                .condition_expression(ABSENT)
+                .expression_attribute_names("#h", hash);
+            item.condition_check(check.return_values_on_condition_check_failure(OnFailure::AllOld).build().map_err(build)?).build()
+        }
+    })
+}
+
+fn unexpected(error: &(impl ProvideErrorMetadata + std::error::Error), doubt: bool) -> Failure {
+    let message = error.message().map_or_else(|| error.to_string(), str::to_owned);
+    Failure { error: Error::unavailable(Reason::Rejected, message), doubt }
+}
