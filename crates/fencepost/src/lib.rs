@@ -37,6 +37,8 @@ pub use state::{Checkpoints, Revision, State, States};
 pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
 pub use units::Units;
 
+#[cfg(feature = "embedded")]
+pub use dynamo::embedded::Engine;
 #[cfg(feature = "dynamo")]
 pub use layout::Capabilities;
 #[cfg(feature = "dynamo")]

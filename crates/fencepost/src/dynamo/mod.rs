@@ -1,1 +1,3 @@
 //! The only room that knows the AWS SDK; it does not know what an event is.
+
+pub(crate) mod embedded;
