@@ -1,5 +1,5 @@
 //! The embedded engine under the SDK's own client: DynamoDB's answers in process, a file that outlives its process however it ends,
-//! one process at a time, and time per call that does not grow with what was called before.
+//! one process at a time.
 
 mod bare_sdk;
 
@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure};
-use bare_sdk::{TABLE, by, client, create_table, create_table_with_stream, get, item, put_new, text};
+use bare_sdk::{TABLE, by, client, create_table, get, item, put_new, text};
 use fencepost::{Engine, Error, Reason};
 
 async fn fresh() -> Client {
@@ -168,40 +168,6 @@ async fn of_sixteen_tasks_racing_for_each_key_one_wins() {
     }
 }
 
-/// The time of the last of six rounds over that of the second (the first warms up).
-async fn slowdown(mut call: impl AsyncFnMut(u64), per_round: u64) -> f64 {
-    let mut rounds = Vec::new();
-    for round in 0..6 {
-        let start = Instant::now();
-        for n in 0..per_round {
-            call(round * per_round + n).await;
-        }
-        rounds.push(start.elapsed().as_secs_f64());
-    }
-    rounds[5] / rounds[1]
-}
-
-#[tokio::test]
-async fn puts_on_a_table_with_a_stream_stay_as_quick_as_the_first() {
-    let folder = tempfile::tempdir().unwrap();
-    for engine in [Engine::memory().unwrap(), Engine::file(folder.path().join("orders.db")).unwrap()] {
-        let client = client(engine.http_client());
-        create_table_with_stream(&client).await;
-        let ratio = slowdown(async |n| put(&client, "a", n, "ann").await, 1000).await;
-        assert!(ratio < 2.5, "{engine:?}: the last thousand took {ratio:.1} times as long as the second");
-    }
-}
-
-#[tokio::test]
-async fn transactions_stay_as_quick_as_the_first() {
-    let client = fresh().await;
-    let write = async |n| {
-        client.transact_write_items().transact_items(put_new(item("a", n, "ann"))).send().await.unwrap();
-    };
-    let ratio = slowdown(write, 1000).await;
-    assert!(ratio < 2.5, "the last thousand took {ratio:.1} times as long as the second");
-}
-
 #[tokio::test]
 async fn a_file_has_its_items_after_reopening() {
     let folder = tempfile::tempdir().unwrap();
@@ -330,34 +296,4 @@ async fn served_over_http_it_is_the_same_engine() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""S":"ann""#), "{answer}");
     stop.send(()).unwrap();
     server.await.unwrap().unwrap();
-}
-
-/// Not a check: prints what one call costs, for the choice in `dynamo/embedded`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn measure() {
-    let start = Instant::now();
-    for _ in 0..50 {
-        Engine::memory().unwrap();
-    }
-    println!("memory(): {:?}", start.elapsed() / 50);
-    let folder = tempfile::tempdir().unwrap();
-    for engine in [Engine::memory().unwrap(), Engine::file(folder.path().join("orders.db")).unwrap()] {
-        create_table(&client(engine.http_client())).await;
-        for callers in [1u64, 16] {
-            for _ in 0..3 {
-                let start = Instant::now();
-                let tasks = (0..callers).map(|task| {
-                    let client = client(engine.http_client());
-                    tokio::spawn(async move {
-                        for n in 0..3200 / callers {
-                            put(&client, &task.to_string(), n, "ann").await;
-                        }
-                    })
-                });
-                futures::future::join_all(tasks.collect::<Vec<_>>()).await;
-                println!("{engine:?} {callers} callers: {:?} a put", start.elapsed() / 3200);
-            }
-        }
-    }
 }

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, Put, ReturnValuesOnConditionCheckFailure,
-    ScalarAttributeType, StreamSpecification, StreamViewType, TransactWriteItem,
+    ScalarAttributeType, TransactWriteItem,
 };
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
@@ -36,15 +36,6 @@ pub(crate) fn with_attempts(http: SharedHttpClient, attempts: u32) -> Client {
 }
 
 pub(crate) async fn create_table(client: &Client) {
-    create(client, None).await;
-}
-
-pub(crate) async fn create_table_with_stream(client: &Client) {
-    let stream = StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewImage);
-    create(client, Some(stream.build().unwrap())).await;
-}
-
-async fn create(client: &Client, stream: Option<StreamSpecification>) {
     let attribute =
         |name: &str, of: ScalarAttributeType| AttributeDefinition::builder().attribute_name(name).attribute_type(of).build().unwrap();
     let key = |name: &str, of: KeyType| KeySchemaElement::builder().attribute_name(name).key_type(of).build().unwrap();
@@ -56,7 +47,6 @@ async fn create(client: &Client, stream: Option<StreamSpecification>) {
         .key_schema(key("p", KeyType::Hash))
         .key_schema(key("s", KeyType::Range))
         .billing_mode(BillingMode::PayPerRequest)
-        .set_stream_specification(stream)
         .send()
         .await
         .unwrap();
