@@ -1,5 +1,6 @@
 //! The embedded engine under the SDK's own client: DynamoDB's answers in process, a file that outlives its process however it ends,
 //! one process at a time.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic as the test may")]
 
 mod bare_sdk;
 

@@ -1,5 +1,6 @@
 //! Each fault of `testing::Faults` and `testing::Lag` under the SDK's bare client: a fault must be what it says, or the tests that lean on it
 //! prove nothing. A lost request is not in the engine, a lost response is.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic as the test may")]
 
 mod bare_sdk;
 
