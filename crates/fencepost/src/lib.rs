@@ -39,6 +39,8 @@ pub use state::{Checkpoints, Revision, State, States};
 pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
 pub use units::Units;
 
+#[cfg(feature = "embedded")]
+pub use dynamo::embedded::Engine;
 #[cfg(feature = "dynamo")]
 pub use dynamo::Timeouts;
 #[cfg(feature = "embedded")]
