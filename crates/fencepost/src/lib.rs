@@ -38,6 +38,11 @@ pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamRead
 pub use units::Units;
 
 #[cfg(feature = "dynamo")]
+pub use dynamo::table::{
+    Billing, Created, Described, Difference, Format, IndexSpec, KeyKind, KeySpec, Projection, Role, Scope, StreamChoice, StreamView,
+    TableOptions,
+};
+#[cfg(feature = "dynamo")]
 pub use layout::Capabilities;
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Collected, Finding, Stats, Store, TableStats, Verified, open};

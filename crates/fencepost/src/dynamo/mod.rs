@@ -7,6 +7,7 @@ pub(crate) mod item;
 mod limits;
 mod meter;
 mod retry;
+pub(crate) mod table;
 mod transact;
 
 pub use connect::{Connect, Timeouts};

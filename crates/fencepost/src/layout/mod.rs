@@ -1,5 +1,7 @@
 //! What a layout is: the table of capabilities, and its names.
 
+pub(crate) mod ledger;
+
 use crate::feed::Feed;
 use crate::log::EventLog;
 use crate::state::{Checkpoints, States};

@@ -1,0 +1,3 @@
+//! The ledger: this project's own layout.
+
+pub(crate) mod tables;
