@@ -14,14 +14,20 @@ use super::*;
 use crate::dynamo::connect::{Connect, Place};
 use crate::dynamo::{Dynamo, Timeouts};
 use crate::env::Env;
-use crate::layout::ledger::tables as ledger;
 
 fn key(name: &str, kind: KeyKind) -> KeySpec {
     KeySpec { name: name.into(), kind }
 }
 
 fn plain(name: &str) -> TableSpec {
-    ledger::specs(name, "unused", false).remove(0)
+    TableSpec {
+        name: name.into(),
+        hash: key("p", KeyKind::S),
+        range: Some(key("v", KeyKind::N)),
+        indexes: Vec::new(),
+        stream: StreamSpec::OnRequest,
+        ttl: None,
+    }
 }
 
 /// One of everything.
@@ -44,9 +50,9 @@ fn rich_options() -> TableOptions {
     }
 }
 
-async fn connect(config: aws_config::sdk_config::Builder, within: Duration) -> Dynamo {
+async fn connect(config: SdkConfig, within: Duration) -> Dynamo {
     let keys = SharedCredentialsProvider::new(Credentials::from_keys("local", "local", None));
-    let config = config.behavior_version(BehaviorVersion::latest()).region(Region::new("local")).credentials_provider(keys);
+    let config = config.into_builder().behavior_version(BehaviorVersion::latest()).region(Region::new("local")).credentials_provider(keys);
     let mut connect = Connect::to(Place::Memory);
     connect.sdk_config = Some(config.build());
     connect.env = Env::seeded(1);
@@ -59,7 +65,7 @@ async fn engine() -> Dynamo {
     let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
     tokio::spawn(dynoxide::server::serve_on(listener, dynoxide::Database::memory().expect("an engine")));
     let http = aws_smithy_http_client::Builder::new().build_http();
-    connect(SdkConfig::builder().endpoint_url(endpoint).http_client(http), Duration::from_secs(30)).await
+    connect(SdkConfig::builder().endpoint_url(endpoint).http_client(http).build(), Duration::from_secs(30)).await
 }
 
 /// A service that gives these answers in this order, each to the operation that it names.
@@ -85,7 +91,7 @@ async fn scripted(lines: Vec<(&'static str, u16, String)>, within: Duration) -> 
     let script = Script(Arc::new(Mutex::new(lines.into())));
     let connector = SharedHttpConnector::new(script.clone());
     let http: SharedHttpClient = http_client_fn(move |_, _| connector.clone());
-    (connect(SdkConfig::builder().http_client(http), within).await, script)
+    (connect(SdkConfig::builder().http_client(http).build(), within).await, script)
 }
 
 fn table(status: &str) -> String {
@@ -267,17 +273,24 @@ async fn what_an_engine_or_the_rights_keep_back_is_none_and_the_rest_is_told() {
 }
 
 #[test]
-fn a_stream_that_the_layout_reads_cannot_be_chosen_away_and_the_side_table_has_none() {
-    let specs = ledger::specs("orders", "orders-side", true);
-    let choose = |stream| TableOptions { stream, ..TableOptions::default() };
-    let views = |stream| specs.iter().map(|spec| spec.view(&choose(stream)).ok()).collect::<Vec<_>>();
-    assert_eq!(views(None), [Some(Some(StreamView::NewImage)), Some(None)]);
-    assert_eq!(views(Some(StreamChoice::NewAndOld)), [Some(Some(StreamView::NewAndOldImages)), Some(None)]);
-    let refused = print(&specs, &choose(Some(StreamChoice::Off)), Format::Terraform).expect_err("refused").to_string();
+fn a_stream_that_the_layout_reads_cannot_be_chosen_away() {
+    let table = |stream| TableSpec { stream, ..plain("orders") };
+    let view = |stream, choice| table(stream).view(&TableOptions { stream: choice, ..TableOptions::default() });
+    let needed = StreamSpec::Needed(StreamView::NewImage);
+    for (stream, choice, expected) in [
+        (needed, None, Some(StreamView::NewImage)),
+        (needed, Some(StreamChoice::NewAndOld), Some(StreamView::NewAndOldImages)),
+        (StreamSpec::OnRequest, None, None),
+        (StreamSpec::OnRequest, Some(StreamChoice::New), Some(StreamView::NewImage)),
+        (StreamSpec::Never, Some(StreamChoice::New), None),
+    ] {
+        assert_eq!(view(stream, choice).expect("a view"), expected, "{stream:?} {choice:?}");
+    }
+    let off = TableOptions { stream: Some(StreamChoice::Off), ..TableOptions::default() };
+    let refused = print(&[table(needed)], &off, Format::Terraform).expect_err("refused").to_string();
     assert!(refused.contains("orders with stream off") && refused.contains("NEW_IMAGE"), "{refused}");
-    let lanes = ledger::specs("orders", "orders-side", false);
-    assert_eq!(lanes[0].view(&choose(None)).expect("a choice"), None);
-    assert_eq!(lanes[0].view(&choose(Some(StreamChoice::New))).expect("a choice"), Some(StreamView::NewImage));
+    let both = StreamSpec::Needed(StreamView::NewAndOldImages);
+    assert!(view(both, Some(StreamChoice::New)).is_err(), "less than is needed");
 }
 
 #[test]
@@ -344,50 +357,52 @@ fn a_plain_definition_has_nothing_beyond_what_it_needs() {
     assert!(text.contains("  ABTable:\n") && text.contains("  ABTable2:\n"), "{text}");
 }
 
-fn policies(options: &TableOptions) -> Vec<(Role, serde_json::Value)> {
-    let scope = Scope { region: Some("eu-west-1".into()), account: Some("123456789012".into()) };
-    let all = iam(&ledger::rights("orders", "orders-side"), options, &scope);
+fn rights() -> Vec<Rights> {
+    let on = |role, table: &str, on, actions: &[&'static str]| Rights { role, table: table.into(), on, actions: actions.to_vec() };
+    vec![
+        on(Role::Admin, "orders", On::Table, &["Scan"]),
+        on(Role::Writer, "orders", On::Table, &["PutItem", "Query"]),
+        on(Role::Writer, "orders", On::Indexes, &["Query"]),
+        on(Role::Indexer, "orders", On::Stream, &["GetRecords"]),
+    ]
+}
+
+fn policies(options: &TableOptions, scope: &Scope) -> Vec<(Role, serde_json::Value)> {
+    let all = iam(&rights(), options, scope);
     all.into_iter().map(|(role, text)| (role, serde_json::from_str(&text).expect("JSON"))).collect()
 }
 
 #[test]
-fn only_who_must_may_change_or_delete() {
-    let all = policies(&TableOptions::default());
-    assert_eq!(all.iter().map(|(role, _)| *role).collect::<Vec<_>>(), [Role::Writer, Role::Reader, Role::Indexer, Role::Admin]);
-    let actions = |role: Role, resource: &str| {
-        let (_, policy) = all.iter().find(|(of, _)| *of == role).expect("a policy");
-        let statements = policy["Statement"].as_array().expect("statements").iter();
-        let mine = statements.filter(|s| s["Resource"][0] == format!("arn:aws:dynamodb:eu-west-1:123456789012:table/{resource}"));
-        mine.flat_map(|s| s["Action"].as_array().expect("actions").clone())
-            .map(|a| a.as_str().expect("text").to_owned())
-            .collect::<Vec<_>>()
-    };
-    let read = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"];
-    assert_eq!(actions(Role::Reader, "orders"), read);
-    assert_eq!(actions(Role::Reader, "orders-side"), read);
-    assert_eq!(actions(Role::Writer, "orders"), [&read[..], &["dynamodb:ConditionCheckItem", "dynamodb:PutItem"]].concat());
-    assert!(actions(Role::Writer, "orders-side").contains(&"dynamodb:DeleteItem".to_owned()));
-    assert_eq!(actions(Role::Indexer, "orders"), read);
-    assert_eq!(actions(Role::Indexer, "orders/stream/*"), ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"]);
-    for (role, policy) in &all {
-        let text = policy.to_string();
-        assert_eq!(text.contains("dynamodb:Scan"), *role == Role::Admin, "{text}");
-        assert_eq!(text.contains("dynamodb:CreateTable"), *role == Role::Admin, "{text}");
-        assert!(!text.contains("DeleteTable") && !text.contains("dynamodb:*"), "{text}");
-        assert!(!text.contains("kms:"), "{text}");
-    }
+fn a_policy_allows_what_the_role_was_given_where_it_was_given_and_nothing_else() {
+    let scope = Scope { region: Some("eu-west-1".into()), account: Some("123456789012".into()) };
+    let table = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders";
+    let allow = |actions: &[&str], resource: String| serde_json::json!({"Effect": "Allow", "Action": actions, "Resource": [resource]});
+    let policy = |statements: &[serde_json::Value]| serde_json::json!({"Version": "2012-10-17", "Statement": statements});
+    let expected = [
+        (
+            Role::Writer,
+            policy(&[allow(&["dynamodb:PutItem", "dynamodb:Query"], table.into()), allow(&["dynamodb:Query"], format!("{table}/index/*"))]),
+        ),
+        (Role::Indexer, policy(&[allow(&["dynamodb:GetRecords"], format!("{table}/stream/*"))])),
+        (Role::Admin, policy(&[allow(&["dynamodb:Scan"], table.into())])),
+    ];
+    assert_eq!(policies(&TableOptions::default(), &scope), expected);
+    let first = |scope| iam(&rights(), &TableOptions::default(), &scope)[0].1.clone();
+    assert!(first(Scope::default()).contains("\"arn:aws:dynamodb:*:*:table/orders\""));
+    assert!(
+        first(Scope { region: Some("cn-north-1".into()), account: None }).contains("\"arn:aws-cn:dynamodb:cn-north-1:*:table/orders\"")
+    );
 }
 
 #[test]
 fn a_key_of_the_customer_can_be_used_through_dynamodb_alone() {
-    for (role, policy) in policies(&rich_options()) {
+    let scope = Scope { region: Some("eu-west-1".into()), account: None };
+    for (role, policy) in policies(&rich_options(), &scope) {
         let statement = policy["Statement"].as_array().and_then(|all| all.last()).expect("a statement");
         assert!(statement["Resource"][0].as_str().is_some_and(|key| key.ends_with("1234567890ab")), "{statement}");
         assert_eq!(statement["Condition"]["StringLike"]["kms:ViaService"], "dynamodb.eu-west-1.amazonaws.com*");
         assert_eq!(statement["Action"].to_string().contains("kms:CreateGrant"), role == Role::Admin);
     }
-    let anywhere = iam(&ledger::rights("orders", "orders-side"), &TableOptions::default(), &Scope::default());
-    assert!(anywhere[0].1.contains("arn:aws:dynamodb:*:*:table/orders\""), "{}", anywhere[0].1);
 }
 
 /// For a look by hand, and for `python-hcl2` and `cfn-lint`: writes the printed forms into the folder that this variable names.
@@ -396,12 +411,12 @@ fn a_key_of_the_customer_can_be_used_through_dynamodb_alone() {
 fn write_the_printed_forms() {
     let folder = std::path::PathBuf::from(std::env::var_os("FENCEPOST_PRINTED").expect("FENCEPOST_PRINTED"));
     let rich = (vec![rich("orders"), plain("orders-side")], rich_options());
-    let simple = (ledger::specs("orders", "orders-side", true), TableOptions::default());
+    let simple = (vec![plain("orders"), plain("orders-side")], TableOptions::default());
     for (name, (specs, options)) in [("rich", rich), ("simple", simple)] {
         for (end, format) in [("tf", Format::Terraform), ("yaml", Format::CloudFormation), ("sh", Format::AwsCli)] {
             std::fs::write(folder.join(format!("{name}.{end}")), print(&specs, &options, format).expect("printed")).expect("written");
         }
-        for (role, text) in iam(&ledger::rights("orders", "orders-side"), &options, &Scope::default()) {
+        for (role, text) in iam(&rights(), &options, &Scope::default()) {
             std::fs::write(folder.join(format!("{name}-{role:?}.json")), text).expect("written");
         }
     }

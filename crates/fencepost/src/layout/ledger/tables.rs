@@ -49,3 +49,35 @@ pub(crate) fn rights(table: &str, side: &str) -> Vec<Rights> {
         on(Role::Admin, side, On::Table, &[&TABLE_ADMIN, &READ, &["Scan", "PutItem", "UpdateItem", "DeleteItem"]]),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_has_a_stream_in_streams_mode_alone_and_the_side_table_never() {
+        let streams =
+            |streams_mode| specs("orders", "orders-side", streams_mode).into_iter().map(|s| (s.name, s.stream)).collect::<Vec<_>>();
+        let side = || ("orders-side".to_owned(), StreamSpec::Never);
+        assert_eq!(streams(true), [("orders".to_owned(), StreamSpec::Needed(StreamView::NewImage)), side()]);
+        assert_eq!(streams(false), [("orders".to_owned(), StreamSpec::OnRequest), side()]);
+    }
+
+    #[test]
+    fn nobody_but_the_admin_deletes_from_the_log_or_scans_and_nobody_updates_it() {
+        let all = rights("orders", "orders-side");
+        let may = |role, table: &str, action: &str| all.iter().any(|r| r.role == role && r.table == table && r.actions.contains(&action));
+        for role in [Role::Writer, Role::Reader, Role::Indexer, Role::Admin] {
+            let admin = role == Role::Admin;
+            assert!(may(role, "orders", "Query") && may(role, "orders-side", "GetItem"), "{role:?}");
+            assert!(!may(role, "orders", "UpdateItem") && !may(role, "orders", "DeleteTable"), "{role:?}");
+            assert_eq!(may(role, "orders", "DeleteItem"), admin, "{role:?}");
+            assert_eq!(may(role, "orders", "Scan") || may(role, "orders-side", "Scan"), admin, "{role:?}");
+            assert_eq!(may(role, "orders", "CreateTable"), admin, "{role:?}");
+            assert_eq!(may(role, "orders", "PutItem"), admin || role == Role::Writer, "{role:?}");
+            assert_eq!(may(role, "orders-side", "PutItem"), role != Role::Reader, "{role:?}");
+        }
+        assert!(may(Role::Writer, "orders", "ConditionCheckItem") && may(Role::Writer, "orders-side", "DeleteItem"));
+        assert!(all.iter().all(|r| (r.on == On::Stream) == r.actions.contains(&"GetRecords")));
+    }
+}
