@@ -4,6 +4,8 @@ pub(crate) mod ledger;
 
 use std::sync::Arc;
 
+pub(crate) mod ledger;
+
 use crate::feed::Feed;
 use crate::log::{Capabilities, EventLog};
 use crate::state::{Checkpoints, States};
