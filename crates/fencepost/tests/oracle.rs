@@ -233,7 +233,7 @@ caught! {
     catches_items_of_a_condition_that_are_not_held: FirstItemOnly, "unsafe commit|no order of commits|brought no token|missed event";
     catches_clauses_read_at_different_moments: ReadSkew, "unsafe commit|no order of commits|missed event|confirmed";
     catches_a_read_that_misses_an_event: StaleRead, "missed event";
-    catches_a_false_conflict: FalseConflict, "false conflict|names no event";
+    catches_a_false_conflict: FalseConflict, "false conflict|names no event|did not give the first outcome";
     catches_events_of_the_model_counted_again: CountedAgain, "false conflict";
     catches_an_event_folded_twice: FoldedTwice, "a second time";
     catches_a_commit_written_in_halves: TornCommit, "does not stand together|part of a commit";
