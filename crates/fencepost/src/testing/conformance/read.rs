@@ -309,7 +309,7 @@ pub async fn r14_what_was_given_comes_back(s: Subject) {
         let n = n as u64;
         let meta = Metadata {
             correlation: Some(format!("c{n}")),
-            causation: (n % 2 == 0).then(|| "é\0/".into()),
+            causation: n.is_multiple_of(2).then(|| "é\0/".into()),
             user: None,
             extra: BTreeMap::from([("deep".into(), serde_json::json!({"n": n, "list": [1, "two", null, 2.5], "big": u64::MAX}))]),
         };
