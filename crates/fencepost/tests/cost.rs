@@ -19,9 +19,9 @@ fn json(bytes: usize, seed: u64) -> String {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         body.push_str(&format!("{{\"sku\":\"{:06}\",\"count\":{}}},", (state >> 33) % 1_000_000, (state >> 50) % 90 + 10));
     }
-    let rest = bytes - body.len() - 9;
-    body.push_str(&format!("\"{}\"]}}", "pad-".repeat(rest / 4 + 1).get(..rest + 4).expect("ascii")));
-    body.truncate(bytes);
+    let rest = bytes - body.len() - 4;
+    body.push_str(&format!("\"{}\"]}}", &"pad-".repeat(rest / 4 + 1)[..rest]));
+    assert_eq!(body.len(), bytes);
     body
 }
 
