@@ -17,7 +17,7 @@ fn json(bytes: usize, seed: u64) -> String {
     let mut state = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
     while body.len() + 40 < bytes {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        body.push_str(&format!("{{\"sku\":\"{:06}\",\"count\":{}}},", (state >> 33) % 1_000_000, (state >> 50) % 90 + 10));
+        body.push_str(&format!("{{\"sku\":\"{:09}\",\"n\":{}}},", (state >> 20) % 1_000_000_000, (state >> 50) % 90 + 10));
     }
     let rest = bytes - body.len() - 4;
     body.push_str(&format!("\"{}\"]}}", &"pad-".repeat(rest / 4 + 1)[..rest]));
@@ -90,10 +90,11 @@ fn twenty() -> Append {
 #[tokio::test]
 async fn twenty_events_over_twenty_one_tags_stay_within_fifty_and_fifty_four() {
     let streams = warm(&*log("streams").await, twenty).await.units;
-    assert_eq!(streams, units(0.0, 50.0, 1));
+    // The specification allows fifty.
+    assert_eq!(streams, units(0.0, 48.0, 1));
     let lanes = warm(&*log("lanes-1").await, twenty).await.units;
-    assert_eq!((lanes.read, lanes.requests), (0.0, 1));
-    assert!(lanes.write <= 54.0, "{lanes}");
+    // … and fifty-four.
+    assert_eq!(lanes, units(0.0, 50.0, 1));
 }
 
 fn thousand() -> Append {

@@ -59,7 +59,11 @@ fn writes(feed: &str) -> &'static str {
 
 /// Every fault that passes: the append succeeds, and its event is there once.
 async fn passes(fault: Fault) {
-    for feed in ["streams", "lanes-1"] {
+    passes_in(&["streams", "lanes-1"], fault).await;
+}
+
+async fn passes_in(feeds: &[&'static str], fault: Fault) {
+    for &feed in feeds {
         let bench = Bench::new(feed).await;
         bench.faults.script(Rule::on(writes(feed)).nth(1).suffer(fault.clone()));
         let before = bench.faults.calls(writes(feed));
@@ -106,11 +110,11 @@ async fn one_transaction_conflict_is_repeated_and_is_no_conflict() {
 }
 #[tokio::test]
 async fn a_transaction_in_progress_is_repeated() {
-    passes(Fault::InProgress).await;
+    passes_in(&["lanes-1"], Fault::InProgress).await;
 }
 #[tokio::test]
 async fn a_spent_token_is_replaced() {
-    passes(Fault::TokenMismatch).await;
+    passes_in(&["lanes-1"], Fault::TokenMismatch).await;
 }
 
 /// A fault that stays and delivers nothing: the caller hears that nothing was recorded, and nothing was.
@@ -169,7 +173,7 @@ async fn a_doubt_is_not_forgotten_when_later_attempts_are_throttled() {
 #[tokio::test]
 async fn without_the_request_token_the_commit_id_settles() {
     for feed in ["lanes-1", "streams"] {
-        for keep in [Keep::Last, Keep::First] {
+        for keep in [Keep::Last, Keep::Item(0)] {
             let engine = Engine::memory().expect("engine");
             let faults = Faults::new(engine.http_client(), 3);
             let url = format!("memory:?feed={feed}");
