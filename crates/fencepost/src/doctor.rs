@@ -61,11 +61,21 @@ impl Builder {
                     self.table(&dynamo, &op, &described, &mut checks).await;
                     match dynamo.verify_table(&op, &spec).await {
                         Ok(differences) if differences.is_empty() => {
-                            checks.push(check(format!("table {}", spec.name), Status::Ok, "keys, indexes, stream and expiry are as needed", None));
+                            checks.push(check(
+                                format!("table {}", spec.name),
+                                Status::Ok,
+                                "keys, indexes, stream and expiry are as needed",
+                                None,
+                            ));
                         }
                         Ok(differences) => {
                             let detail = differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                            checks.push(check(format!("table {}", spec.name), Status::Failed, detail, Some("make a table with `fencepost init`, and copy")));
+                            checks.push(check(
+                                format!("table {}", spec.name),
+                                Status::Failed,
+                                detail,
+                                Some("make a table with `fencepost init`, and copy"),
+                            ));
                         }
                         Err(error) => checks.push(failed(format!("table {}", spec.name), &error)),
                     }
@@ -99,11 +109,21 @@ impl Builder {
         let name = |what: &str| format!("{what} of {}", table.name);
         if !table.replicas.is_empty() {
             let detail = format!("replicas in {}", table.replicas.join(", "));
-            checks.push(check(name("replicas"), Status::Warning, detail, Some("write in one region only: put-if-absent does not hold across regions")));
+            checks.push(check(
+                name("replicas"),
+                Status::Warning,
+                detail,
+                Some("write in one region only: put-if-absent does not hold across regions"),
+            ));
         }
         if matches!(self.place(), Place::Region(_)) {
             if table.pitr == Some(false) {
-                checks.push(check(name("recovery"), Status::Warning, "point-in-time recovery is off", Some("turn it on: an event store has no other copy")));
+                checks.push(check(
+                    name("recovery"),
+                    Status::Warning,
+                    "point-in-time recovery is off",
+                    Some("turn it on: an event store has no other copy"),
+                ));
             }
             if table.deletion_protection == Some(false) {
                 checks.push(check(name("protection"), Status::Warning, "deletion protection is off", Some("turn it on")));

@@ -24,10 +24,10 @@ mod dynamo;
 mod layout;
 #[cfg(feature = "dynamo")]
 mod store;
-#[cfg(feature = "dynamo")]
-mod url;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "dynamo")]
+mod url;
 
 pub use env::Env;
 pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unavailable};

@@ -51,7 +51,8 @@ impl Store {
     /// The log with boundaries. Refused on layouts that have streams only.
     pub fn log(&self) -> Result<Arc<dyn EventLog>> {
         self.opened.log.clone().ok_or_else(|| {
-            Refused::Unsupported { what: "a boundary over tags".into(), remedy: "this layout has streams only: use streams()".into() }.into()
+            Refused::Unsupported { what: "a boundary over tags".into(), remedy: "this layout has streams only: use streams()".into() }
+                .into()
         })
     }
     /// The streams.
@@ -61,7 +62,8 @@ impl Store {
     /// The feed. Refused where the mode has none.
     pub fn feed(&self) -> Result<Arc<dyn Feed>> {
         self.opened.feed.clone().ok_or_else(|| {
-            Refused::Unsupported { what: "a feed in streams mode".into(), remedy: "its indexer is not in this release: use lanes".into() }.into()
+            Refused::Unsupported { what: "a feed in streams mode".into(), remedy: "its indexer is not in this release: use lanes".into() }
+                .into()
         })
     }
     /// Where consumers are.
@@ -304,4 +306,3 @@ pub struct TableStats {
     /// Bytes, roughly.
     pub bytes: i64,
 }
-

@@ -67,7 +67,11 @@ impl StoreUrl {
     pub(crate) fn only(&self, known: &[&str]) -> Result<()> {
         match self.params.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(()),
-            Some(unknown) => refused(format!("parameter {unknown:?} is unknown here; known are layout, {}{}", known.join(", "), if self.is_local() { ", table" } else { "" })),
+            Some(unknown) => refused(format!(
+                "parameter {unknown:?} is unknown here; known are layout, {}{}",
+                known.join(", "),
+                if self.is_local() { ", table" } else { "" }
+            )),
         }
     }
 
@@ -122,7 +126,10 @@ mod tests {
         assert_eq!(parsed("memory:?table=orders").1, "orders");
         assert_eq!(parsed("file:a/b c.db?layout=ledger").0, Place::File("a/b c.db".into()));
         assert_eq!(parsed("dynamodb://eu-west-1/orders"), (Place::Region("eu-west-1".into()), "orders".into(), "ledger".into()));
-        assert_eq!(parsed("http://127.0.0.1:8000/orders?layout=equinox"), (Place::Endpoint("http://127.0.0.1:8000".into()), "orders".into(), "equinox".into()));
+        assert_eq!(
+            parsed("http://127.0.0.1:8000/orders?layout=equinox"),
+            (Place::Endpoint("http://127.0.0.1:8000".into()), "orders".into(), "equinox".into())
+        );
         let url = StoreUrl::parse("dynamodb://eu-west-1/orders?feed=streams&namespace=t1").expect("url");
         assert_eq!(url.params.get("feed").map(String::as_str), Some("streams"));
         assert!(url.only(&["feed", "namespace"]).is_ok());
@@ -131,8 +138,20 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_with_what_can() {
         for bad in [
-            "", "orders", "memory:x", "file:", "dynamodb://orders", "dynamodb:///orders", "http://127.0.0.1:8000", "http://127.0.0.1:8000/", "http://me:pw@127.0.0.1:8000/orders",
-            "memory:?layout=other", "memory:?table=", "memory:?table=a&table=b", "memory:?table=no spaces", "dynamodb://eu-west-1/orders/x",
+            "",
+            "orders",
+            "memory:x",
+            "file:",
+            "dynamodb://orders",
+            "dynamodb:///orders",
+            "http://127.0.0.1:8000",
+            "http://127.0.0.1:8000/",
+            "http://me:pw@127.0.0.1:8000/orders",
+            "memory:?layout=other",
+            "memory:?table=",
+            "memory:?table=a&table=b",
+            "memory:?table=no spaces",
+            "dynamodb://eu-west-1/orders/x",
         ] {
             assert!(StoreUrl::parse(bad).is_err(), "{bad}");
         }

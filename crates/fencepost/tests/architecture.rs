@@ -19,7 +19,9 @@ const TABLE: &[(&str, &[&str])] = &[
     ("feed", &["model", "dynamo", "layout", "layout/*"]),
     ("project", &["model", "contracts", "feed"]),
     ("decide", &["model", "contracts"]),
-    ("store", &["model", "contracts", "memory", "dynamo", "layout", "layout/*", "feed", "project", "decide"]),
+    ("store", &["model", "contracts", "memory", "dynamo", "layout", "layout/*", "feed", "project", "decide", "url"]),
+    ("doctor", &["dynamo", "layout", "layout/*", "store"]),
+    ("url", &["dynamo", "layout"]),
 ];
 /// What every room may use. Units are here because `dynamo` meters them, and they know nothing of events.
 const COMMON: &[&str] = &["error", "env", "units"];

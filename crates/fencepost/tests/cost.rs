@@ -123,7 +123,8 @@ async fn a_named_commit_costs_a_transaction_and_its_repeat_finds_the_outcome() {
 #[tokio::test]
 async fn a_conflict_costs_one_write_request_and_no_read() {
     let ground = Ground::embedded();
-    let (a, b) = (open(ground.builder("feed=streams")).await.log().expect("log"), open(ground.builder("feed=streams")).await.log().expect("log"));
+    let (a, b) =
+        (open(ground.builder("feed=streams")).await.log().expect("log"), open(ground.builder("feed=streams")).await.log().expect("log"));
     let query = Query::tag("order:1").expect("query");
     let token = a.source(&query, None).await.expect("source").token;
     b.append(Append::new([event(500, &["order:1"])])).await.expect("theirs");

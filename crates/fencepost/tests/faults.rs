@@ -135,7 +135,9 @@ async fn what_stays_throttled_is_unavailable_and_recorded_nothing() {
 #[tokio::test]
 async fn what_stays_unanswered_is_in_doubt_and_the_repeat_settles_it() {
     for feed in ["streams", "lanes-1", "lanes-4"] {
-        for (fault, landed) in [(Fault::LoseResponse, true), (Fault::LoseRequest, false), (Fault::InternalError, false), (Fault::Hang, false)] {
+        for (fault, landed) in
+            [(Fault::LoseResponse, true), (Fault::LoseRequest, false), (Fault::InternalError, false), (Fault::Hang, false)]
+        {
             let bench = Bench::new(feed).await;
             bench.faults.script(Rule::on(writes(feed)).suffer(fault.clone()));
             let answer = bench.log.append(Append::new([event()])).await;
@@ -177,7 +179,10 @@ async fn without_the_request_token_the_commit_id_settles() {
             let engine = Engine::memory().expect("engine");
             let faults = Faults::new(engine.http_client(), 3);
             let url = format!("memory:?feed={feed}");
-            let log = support::open(Store::builder(&url).expect("url").timeouts(QUICK).http_client(faults.http_client())).await.log().expect("log");
+            let log = support::open(Store::builder(&url).expect("url").timeouts(QUICK).http_client(faults.http_client()))
+                .await
+                .log()
+                .expect("log");
             let two = || Event::new("T", "{}").and_then(|e| e.tag("a")).and_then(|e| e.tag("b")).expect("event");
             faults.script(Rule::on("TransactWriteItems").nth(1).lose_response());
             faults.script(Rule::on("TransactWriteItems").nth(2).hide_reasons(keep.clone()));
@@ -306,7 +311,14 @@ async fn storm(feed: &'static str, seed: u64) {
         all.push(faults);
     }
     for faults in &all {
-        faults.random(Chances { throttle: 0.03, lose_request: 0.02, lose_response: 0.04, deliver_twice: 0.03, conflict: 0.04, ..Chances::default() });
+        faults.random(Chances {
+            throttle: 0.03,
+            lose_request: 0.02,
+            lose_response: 0.04,
+            deliver_twice: 0.03,
+            conflict: 0.04,
+            ..Chances::default()
+        });
     }
     let options = Oracle { seed, writers: 6, rounds: 8, types_only: feed != "streams", all: feed != "streams", ..Oracle::default() };
     let report = oracle::run(&logs, options).await;

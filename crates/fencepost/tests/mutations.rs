@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost::testing::{Faults, Gate, Keep, Rule};
 use fencepost::{
-    Append, Delivery, Engine, Error, Event, EventLog, From, Mutation, Query, ReadOptions, Recorded, Store, Timeouts, EventLogExt,
+    Append, Delivery, Engine, Error, Event, EventLog, EventLogExt, From, Mutation, Query, ReadOptions, Recorded, Store, Timeouts,
 };
 use futures::StreamExt;
 

@@ -238,6 +238,6 @@ caught! {
     catches_an_event_folded_twice: FoldedTwice, "a second time";
     catches_a_commit_written_in_halves: TornCommit, "does not stand together|part of a commit";
     catches_an_append_recorded_twice: RecordedTwice, "not acknowledged|gave event";
-    catches_a_lost_append: LostAppend, "missed event|is lost|stands at";
+    catches_a_lost_append: LostAppend, "missed event|is lost|stands at|did not give the first outcome";
     catches_a_rejection_that_was_not_confirmed: AlwaysUnchanged, "a confirmed read of";
 }

@@ -98,7 +98,8 @@ impl Cursor {
         let mut found = false;
         let op = self.ledger.dynamo().long_op();
         let ledger = &self.ledger;
-        let wanted: Vec<(u8, u64)> = self.lanes.iter().filter(|(_, slots)| slots.is_empty()).map(|(lane, _)| (*lane, self.delivered(*lane))).collect();
+        let wanted: Vec<(u8, u64)> =
+            self.lanes.iter().filter(|(_, slots)| slots.is_empty()).map(|(lane, _)| (*lane, self.delivered(*lane))).collect();
         let pages = wanted.iter().map(|(lane, after)| {
             let op = &op;
             async move { Ok::<_, crate::error::Error>((*lane, ledger.slots_after(op, &Series::Lane(*lane), *after, None).await?)) }

@@ -1,8 +1,8 @@
 //! What a layout is: what it offers, what looking after it tells, and its name.
 
-use std::sync::Arc;
-
 pub(crate) mod ledger;
+
+use std::sync::Arc;
 
 use crate::feed::Feed;
 use crate::log::{Capabilities, EventLog};

@@ -28,7 +28,9 @@ impl Ground {
     /// A store on it, as another process would open it: nothing is shared but the tables.
     pub(crate) fn builder(&self, parameters: &str) -> Builder {
         match self {
-            Ground::Engine(engine) => Store::builder(&format!("memory:?{parameters}")).expect("a good URL").http_client(engine.http_client()),
+            Ground::Engine(engine) => {
+                Store::builder(&format!("memory:?{parameters}")).expect("a good URL").http_client(engine.http_client())
+            }
             Ground::Endpoint(url) => Store::builder(&format!("{url}?{parameters}")).expect("a good URL").create(true),
         }
     }

@@ -7,61 +7,52 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::future::try_join_all;
 
 use super::chunk::Set;
-use super::item::{self, Place, Slot};
+use super::item::{self, Slot};
 use super::mutation::Mutation;
-use super::plan::{self, Intent, Part, Try};
-use super::resolve::Met;
+use super::plan::{Intent, Part, Try};
 use super::series::{End, Series};
+use super::settle::Looked;
 use super::token::{Began, Held};
 use super::{Ledger, MAX_COMMIT_BYTES, MAX_EVENTS};
-use crate::dynamo::item::Item;
-use crate::dynamo::{Failure, Freshness, Op, Outcome, TRANSACTION_ITEMS, Verdict, Write};
+use crate::dynamo::{Failure, Freshness, Op, Outcome, TRANSACTION_ITEMS, Write};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
-use crate::event::{Event, Recorded};
+use crate::event::Event;
 use crate::log::{After, Append, Committed, Condition};
 use crate::position::Position;
 use crate::query::{Query, QueryItem};
 
 /// What an append holds against the store.
 #[derive(Debug)]
-struct Boundary<'a> {
-    query: &'a Query,
+pub(super) struct Boundary<'a> {
+    pub(super) query: &'a Query,
     /// As the caller stands: what is at or below is in the model.
-    model: BTreeMap<Series, End>,
+    pub(super) model: BTreeMap<Series, End>,
     /// As far as every cover was judged since.
-    seen: BTreeMap<Series, End>,
+    pub(super) seen: BTreeMap<Series, End>,
     /// Whether the model was read with this very query, so that a conflict can bring the whole continuation.
-    whole: bool,
+    pub(super) whole: bool,
     /// A bare position: what stands at or before it does not count.
-    after: Option<Position>,
+    pub(super) after: Option<Position>,
 }
 
 /// The state of one append over all its tries.
 #[derive(Debug)]
-struct Run<'a> {
-    intent: Intent<'a>,
-    boundary: Option<Boundary<'a>>,
+pub(super) struct Run<'a> {
+    pub(super) intent: Intent<'a>,
+    pub(super) boundary: Option<Boundary<'a>>,
     /// The ends of the series written, as this append knows them: it moves past a slot only having seen who is in it.
-    ends: BTreeMap<Series, End>,
+    pub(super) ends: BTreeMap<Series, End>,
     /// The end of the own lane.
-    lane: Option<End>,
-    set: Option<Set>,
-    once: bool,
-    began: Option<Began>,
+    pub(super) lane: Option<End>,
+    pub(super) set: Option<Set>,
+    pub(super) once: bool,
+    pub(super) began: Option<Began>,
     /// Where the first series ended when a repeat found nothing of ours on it. A remembered end may lie behind a try that landed since.
-    looked: Option<End>,
-    doubt: bool,
-    losses: BTreeMap<Series, u32>,
+    pub(super) looked: Option<End>,
+    pub(super) doubt: bool,
+    pub(super) losses: BTreeMap<Series, u32>,
     /// The stream that the append is to, if it is to one, and its end once the commit is known to have landed.
-    stream: Option<(Series, End)>,
-}
-
-/// What a look from the base showed.
-#[derive(Debug)]
-enum Looked {
-    Landed(Box<Committed>),
-    /// Nothing of ours up to this end.
-    Not(End),
+    pub(super) stream: Option<(Series, End)>,
 }
 
 impl Ledger {
@@ -262,9 +253,8 @@ impl Ledger {
     /// The token's covers, having made sure that each item of the condition is held by one of them.
     fn holding(&self, query: &Query, held: &Held) -> Result<BTreeMap<Series, End>> {
         let lanes = held.covers.keys().any(|cover| matches!(cover, Series::Lane(_)));
-        let all_types = |item: &QueryItem| {
-            !item.types().is_empty() && item.types().iter().all(|t| held.covers.contains_key(&Series::Type(t.clone())))
-        };
+        let all_types =
+            |item: &QueryItem| !item.types().is_empty() && item.types().iter().all(|t| held.covers.contains_key(&Series::Type(t.clone())));
         let any_tag = |item: &QueryItem| item.tags().iter().any(|t| held.covers.contains_key(&Series::Tag(t.clone())));
         let loose = query.items().iter().find(|item| !(lanes || any_tag(item) || all_types(item)));
         if (query.is_all() && !lanes) || (loose.is_some() && !self.mutated(Mutation::AnyToken)) {
@@ -406,169 +396,6 @@ impl Ledger {
         Committed::new(run.intent.commit, this.positions(), token, op.units())
     }
 
-    /// What a failed try tells: our own earlier success, a conflict, or where to try next.
-    async fn lost_race(&self, op: &Op, run: &mut Run<'_>, lane: u8, parts: &[Part], verdicts: Vec<Verdict>) -> Result<Option<Committed>> {
-        let mut found: Vec<(&Part, Item)> = Vec::new();
-        for (part, verdict) in parts.iter().zip(verdicts) {
-            if let Verdict::Found(item) = verdict {
-                found.push((part, *item));
-            }
-        }
-        if let Some((part, item)) = found.iter().find(|(_, item)| item::commit_of(item) == Some(run.intent.commit)) {
-            return self.own(op, run, part, item).await.map(Some);
-        }
-        let mut slots = Vec::new();
-        for (part, item) in &found {
-            match part {
-                Part::Slot(series) | Part::Check(series) => {
-                    let slot = item::slot(self.namespace(), item)?;
-                    let losses = run.losses.entry(series.clone()).or_default();
-                    *losses += 1;
-                    // The second time the series' whole tail is read: it moves faster than one slot a try.
-                    let more = if *losses > 1 { self.tail(op, series, slot.version, Freshness::Strong).await? } else { Vec::new() };
-                    slots.push(slot);
-                    slots.extend(more);
-                }
-                // The sweeper was first: the chunks are gone, or going.
-                Part::Seal if item::is_dead_seal(item) => run.set = None,
-                Part::Seal | Part::Once => return Err(Error::corrupt("ledger", format!("{} belongs to another commit", item::describe(item)))),
-            }
-        }
-        if found.is_empty() {
-            slots = self.all_tails(op, run, lane).await?;
-        }
-        self.take_in(op, run, slots).await
-    }
-
-    /// Slots that were met on the way: our own commit among them is success, a match is a conflict, else the run moves past them.
-    async fn take_in(&self, op: &Op, run: &mut Run<'_>, slots: Vec<Slot>) -> Result<Option<Committed>> {
-        if let Some(slot) = slots.iter().find(|slot| slot.commit == run.intent.commit) {
-            return self.outcome(op, run, slot.home_key()).await.map(Some);
-        }
-        let Some(conflict) = self.judge_new(op, run, slots).await? else { return Ok(None) };
-        // Hidden by another reason, our own commit may be there: one look decides, and after it no try of ours can land.
-        if run.doubt
-            && !self.mutated(Mutation::NoLook)
-            && let Looked::Landed(done) = self.look(op, run).await?
-        {
-            return Ok(Some(*done));
-        }
-        Err(conflict)
-    }
-
-    /// Where no reason shows an item, every series of the try is read on.
-    async fn all_tails(&self, op: &Op, run: &Run<'_>, lane: u8) -> Result<Vec<Slot>> {
-        let mut ends = run.ends.clone();
-        ends.extend(run.lane.map(|end| (Series::Lane(lane), end)));
-        ends.extend(run.boundary.iter().flat_map(|b| b.seen.clone()));
-        let tails = ends.iter().map(|(series, end)| self.tail(op, series, end.version, Freshness::Strong));
-        Ok(try_join_all(tails).await?.into_iter().flatten().collect())
-    }
-
-    /// Takes in slots of others: moves the known ends past them, and judges those on covers by the condition.
-    async fn judge_new(&self, op: &Op, run: &mut Run<'_>, slots: Vec<Slot>) -> Result<Option<Error>> {
-        let mut on_covers = Vec::new();
-        for slot in slots {
-            let end = slot.end();
-            self.remember(&slot.series, end);
-            if let Some(known) = run.ends.get_mut(&slot.series).filter(|known| known.version < end.version) {
-                *known = end;
-            }
-            let own_lane = matches!(slot.series, Series::Lane(_)) && slot.series == run.intent.home;
-            if own_lane && run.lane.is_some_and(|known| known.version < end.version) {
-                run.lane = Some(end);
-            }
-            if let Some(boundary) = &mut run.boundary
-                && let Some(seen) = boundary.seen.get_mut(&slot.series).filter(|seen| seen.version < end.version)
-            {
-                *seen = end;
-                on_covers.push(slot);
-            }
-        }
-        let Some(boundary) = &run.boundary else { return Ok(None) };
-        if self.mutated(Mutation::LaneSteppedOver) {
-            on_covers.retain(|slot| !matches!(slot.series, Series::Lane(_)));
-        }
-        if on_covers.is_empty() || self.mutated(Mutation::NoReevaluation) {
-            return Ok(None);
-        }
-        let mut met: Vec<Met> = self.judge(op, &on_covers, boundary.query).await?;
-        if !self.mutated(Mutation::CountedAgain) {
-            met.retain(|m| !m.known_at(&boundary.model));
-        }
-        met.retain(|m| boundary.after.is_none_or(|after| m.position > after));
-        if met.is_empty() {
-            return Ok(None);
-        }
-        met.sort_by_key(|m| m.position);
-        let events: Vec<Recorded> = self.hydrate(op, met).await?;
-        let token = boundary.whole.then(|| self.held(boundary.query, boundary.seen.clone()).seal());
-        Ok(Some(Error::conflict(events, token)))
-    }
-
-    /// An item of ours is there already: an earlier try landed, and its answer was lost.
-    async fn own(&self, op: &Op, run: &mut Run<'_>, part: &Part, item: &Item) -> Result<Committed> {
-        let home = match part {
-            Part::Once => item::home_of(item).map_err(|m| item::corrupt(item, &m))?,
-            Part::Seal => None,
-            Part::Slot(_) | Part::Check(_) => Some(item::slot(self.namespace(), item)?.home_key()),
-        };
-        match home {
-            Some(home) => self.outcome(op, run, home).await,
-            None => match self.look(op, run).await? {
-                Looked::Landed(done) => Ok(*done),
-                Looked::Not(_) => Err(Error::corrupt("ledger", format!("{}: a seal without its commit", item::describe(item)))),
-            },
-        }
-    }
-
-    /// The outcome of a commit that landed before, from its home.
-    async fn outcome(&self, op: &Op, run: &mut Run<'_>, (series, version): (Series, u64)) -> Result<Committed> {
-        let home = self.slot_surely(op, &series, version).await?;
-        let corrupt = |what: &str| Error::corrupt("ledger", format!("{series} @{version}: {what}"));
-        let outcome = home.home.as_ref().ok_or_else(|| corrupt("a home without its list of slots"))?;
-        if home.commit != run.intent.commit {
-            return Err(corrupt("another commit where ours should be"));
-        }
-        if outcome.digest != run.intent.digest {
-            return Err(Refused::Reused { commit: run.intent.commit }.into());
-        }
-        let before = match home.place {
-            Place::Lane { before, .. } => before,
-            _ => 0,
-        };
-        let positions = plan::positions(self.settings(), run.intent.events.len(), before, home.stamp, home.commit);
-        if let Some((stream, end)) = &mut run.stream
-            && let Some(version) = outcome.written.get(stream)
-        {
-            *end = self.slot_surely(op, stream, *version).await?.end();
-        }
-        let mut token = None;
-        if let Some(boundary) = &run.boundary {
-            let mut covers = boundary.model.clone();
-            // What the commit wrote it also checked: between the token and it lay nothing that matched.
-            for (cover, end) in &mut covers {
-                if let Some(version) = outcome.written.get(cover).filter(|v| **v > end.version) {
-                    *end = self.slot_surely(op, cover, *version).await?.end();
-                }
-            }
-            token = Some(self.held(boundary.query, covers).seal());
-        }
-        Ok(Committed::new(run.intent.commit, positions, token, op.units()))
-    }
-
-    /// Looks for our commit from the base on.
-    async fn look(&self, op: &Op, run: &mut Run<'_>) -> Result<Looked> {
-        let Some(began) = &run.began else { return Ok(Looked::Not(End::default())) };
-        // From the slot before the base, whose end is needed where nothing has come since.
-        let after = began.version.saturating_sub(2);
-        let slots = self.tail(op, &began.series, after, Freshness::Strong).await?;
-        match slots.iter().find(|slot| slot.commit == run.intent.commit) {
-            Some(slot) => Ok(Looked::Landed(Box::new(self.outcome(op, run, slot.home_key()).await?))),
-            None => Ok(Looked::Not(slots.last().map_or(End::default(), Slot::end))),
-        }
-    }
-
     /// Writes what does not fit the slots, under a fresh set id. Invisible until a slot points at it.
     async fn write_chunks(&self, op: &Op, intent: &Intent<'_>) -> Result<Set> {
         let set = intent.pack(self.dynamo().env().new_id());
@@ -599,4 +426,3 @@ fn check_size(events: &[Event]) -> Result<()> {
     }
     Ok(())
 }
-

@@ -99,7 +99,9 @@ impl Ledger {
         (seen.slots, seen.highest) = (seen.slots + 1, seen.highest.max(slot.version));
         let runs = match &slot.entries {
             Entries::Chunked { run, .. } => vec![*run],
-            Entries::Here(entries) => entries.iter().filter_map(|e| if let item::Body::Chunk(run) = e.body { Some(run) } else { None }).collect(),
+            Entries::Here(entries) => {
+                entries.iter().filter_map(|e| if let item::Body::Chunk(run) = e.body { Some(run) } else { None }).collect()
+            }
         };
         for run in runs {
             let set = sets.entry(run.set).or_default();
@@ -138,7 +140,9 @@ impl Ledger {
                 }
             }
             if !missing.is_empty() {
-                report.findings.push(Finding { item: series.key(self.namespace()), problem: format!("versions are missing: {}", missing.join(", ")) });
+                report
+                    .findings
+                    .push(Finding { item: series.key(self.namespace()), problem: format!("versions are missing: {}", missing.join(", ")) });
             }
         }
         for (commit, half) in halves {
@@ -175,7 +179,9 @@ impl Ledger {
             }
             for number in 1..=set.wanted {
                 if set.numbers < set.wanted && !self.is_there(op, hash.clone(), number).await? {
-                    report.findings.push(Finding { item: format!("{hash} @{number}"), problem: "a chunk that a commit refers to is missing".into() });
+                    report
+                        .findings
+                        .push(Finding { item: format!("{hash} @{number}"), problem: "a chunk that a commit refers to is missing".into() });
                 }
             }
         }

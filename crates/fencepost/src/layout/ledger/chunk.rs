@@ -41,7 +41,10 @@ impl Set {
         let mut set = Set { id, chunks: Vec::new(), runs: Vec::new() };
         let (mut run, mut bytes): (Vec<Packed<'_>>, usize) = (Vec::new(), 0);
         for (index, event, meta) in events {
-            let size = event.data().len() + event.event_type().as_str().len() + event.tags().iter().map(|t| t.as_str().len() + 1).sum::<usize>() + 24;
+            let size = event.data().len()
+                + event.event_type().as_str().len()
+                + event.tags().iter().map(|t| t.as_str().len() + 1).sum::<usize>()
+                + 24;
             if bytes + size > RUN_BYTES && !run.is_empty() {
                 set.close(std::mem::take(&mut run));
                 bytes = 0;

@@ -92,7 +92,11 @@ pub(crate) struct Outcome {
 pub(crate) enum Entries {
     Here(Vec<Entry>),
     /// In these chunks of a set; `types` are all that occur, or none listed.
-    Chunked { run: Run, count: u64, types: Option<BTreeSet<EventType>> },
+    Chunked {
+        run: Run,
+        count: u64,
+        types: Option<BTreeSet<EventType>>,
+    },
 }
 
 /// Chunks of a set, from the first to the last.
@@ -220,7 +224,10 @@ fn put_body(map: &mut Item, index: u32, body: &Written<'_>) {
         }
         Written::Home => {}
         Written::Chunk(run) => {
-            map.insert(REFERENCE.into(), Value::L(vec![binary(run.set.as_bytes().to_vec()), number(run.first), number(run.last), number(u64::from(index))]));
+            map.insert(
+                REFERENCE.into(),
+                Value::L(vec![binary(run.set.as_bytes().to_vec()), number(run.first), number(run.last), number(u64::from(index))]),
+            );
         }
     }
 }
@@ -377,7 +384,11 @@ fn decode(namespace: &str, item: &Item) -> Result<Slot, Malformed> {
         Entries::Chunked { count, .. } => *count,
     };
     let place = match (&series, item.maybe_list(LANE)?, home_of(item)?) {
-        (Series::Lane(lane), ..) => Place::Lane { lane: *lane, seq: version, before: count.checked_sub(own).ok_or_else(|| wrong(COUNT, "at least the slot's own events"))? },
+        (Series::Lane(lane), ..) => Place::Lane {
+            lane: *lane,
+            seq: version,
+            before: count.checked_sub(own).ok_or_else(|| wrong(COUNT, "at least the slot's own events"))?,
+        },
         (_, Some([lane, seq, before]), _) => {
             let parts = (as_number(lane).and_then(|l| u8::try_from(l).ok()), as_number(seq), as_number(before));
             let (Some(lane), Some(seq), Some(before)) = parts else { return Err(wrong(LANE, "lane, sequence and count")) };
@@ -389,7 +400,11 @@ fn decode(namespace: &str, item: &Item) -> Result<Slot, Malformed> {
     };
     let home = item.maybe_map(WRITTEN)?.map(|map| outcome(map, item)).transpose()?;
     let deps = match item.maybe_map(DEPS)? {
-        Some(map) => map.iter().map(|(lane, seq)| Some((lane.parse().ok()?, as_number(seq)?))).collect::<Option<_>>().ok_or_else(|| wrong(DEPS, "lanes and sequences"))?,
+        Some(map) => map
+            .iter()
+            .map(|(lane, seq)| Some((lane.parse().ok()?, as_number(seq)?)))
+            .collect::<Option<_>>()
+            .ok_or_else(|| wrong(DEPS, "lanes and sequences"))?,
         None => BTreeMap::new(),
     };
     Ok(Slot {
@@ -413,7 +428,9 @@ fn outcome(map: &Item, item: &Item) -> Result<Outcome, Malformed> {
 
 fn run_of(name: &str, list: &[Value]) -> Result<(Run, u64), Malformed> {
     let parts = match list {
-        [set, first, last, more] => (set.as_b().ok().and_then(|b| Uuid::from_slice(b.as_ref()).ok()), as_number(first), as_number(last), as_number(more)),
+        [set, first, last, more] => {
+            (set.as_b().ok().and_then(|b| Uuid::from_slice(b.as_ref()).ok()), as_number(first), as_number(last), as_number(more))
+        }
         _ => (None, None, None, None),
     };
     let (Some(set), Some(first), Some(last), Some(more)) = parts else { return Err(wrong(name, "a set and its chunks")) };

@@ -13,6 +13,7 @@ mod read;
 mod resolve;
 pub(crate) mod series;
 mod settings;
+mod settle;
 mod side;
 mod source;
 mod streams;
@@ -222,7 +223,9 @@ fn agree(options: &Options, stored: &Settings) -> Result<()> {
     if let Some(types) = &options.types
         && types.iter().cloned().collect::<std::collections::BTreeSet<_>>() != stored.types
     {
-        return Err(Refused::Differs { what: "list of indexed types", given: format!("{types:?}"), stored: format!("{:?}", stored.types) }.into());
+        return Err(
+            Refused::Differs { what: "list of indexed types", given: format!("{types:?}"), stored: format!("{:?}", stored.types) }.into()
+        );
     }
     Ok(())
 }

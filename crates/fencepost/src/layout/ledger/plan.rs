@@ -1,7 +1,7 @@
 //! Planning a commit: which slots it leaves, where its bodies lie, and the writes of one try. Pure.
 
-use std::sync::OnceLock;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use super::chunk::Set;
 use super::item::{self, EntryParts, Outcome, Place, SlotParts, Written};
@@ -64,7 +64,8 @@ impl<'a> Intent<'a> {
         let any_tag = || carried.keys().next().cloned().unwrap_or(Series::Untagged(untagged));
         let first = tag.clone().or_else(|| loose.clone()).or_else(|| lane.clone()).unwrap_or_else(any_tag);
         let home = lane.or(loose).or(tag).unwrap_or_else(any_tag);
-        let metas = events.iter().map(|e| (!e.metadata().is_empty()).then(|| serde_json::to_string(e.metadata()).unwrap_or_default())).collect();
+        let metas =
+            events.iter().map(|e| (!e.metadata().is_empty()).then(|| serde_json::to_string(e.metadata()).unwrap_or_default())).collect();
         let mut intent = Intent {
             commit,
             events,
@@ -99,7 +100,8 @@ impl<'a> Intent<'a> {
         let in_home: BTreeSet<u32> = at_home.iter().copied().collect();
         let mut seats = Vec::with_capacity(self.events.len());
         for index in everything.iter().copied() {
-            let slots: Vec<&Series> = self.carried.iter().filter(|(_, indexes)| indexes.binary_search(&index).is_ok()).map(|(s, _)| s).collect();
+            let slots: Vec<&Series> =
+                self.carried.iter().filter(|(_, indexes)| indexes.binary_search(&index).is_ok()).map(|(s, _)| s).collect();
             if home_chunked || slots.iter().any(|s| chunked.contains(*s)) {
                 seats.push(Seat::Chunk);
                 continue;
@@ -354,10 +356,22 @@ impl Try<'_> {
     fn bare(&self, series: &Series, index: u32) -> EntryParts<'_> {
         let event = &self.intent.events[index as usize];
         let own = |s: &Series| s == series;
-        let tags = event.tags().iter().filter(|tag| !own(&Series::Tag((*tag).clone()))).map(|tag| (tag, self.version(&Series::Tag(tag.clone())))).collect();
+        let tags = event
+            .tags()
+            .iter()
+            .filter(|tag| !own(&Series::Tag((*tag).clone())))
+            .map(|tag| (tag, self.version(&Series::Tag(tag.clone()))))
+            .collect();
         let indexed = Series::Type(event.event_type().clone());
         let type_version = (self.settings.types.contains(event.event_type()) && !own(&indexed)).then(|| self.version(&indexed));
-        EntryParts { index, id: event.given_id(), event_type: event.event_type(), tags, type_version, meta: self.intent.metas[index as usize].as_deref() }
+        EntryParts {
+            index,
+            id: event.given_id(),
+            event_type: event.event_type(),
+            tags,
+            type_version,
+            meta: self.intent.metas[index as usize].as_deref(),
+        }
     }
 }
 
@@ -370,4 +384,3 @@ pub(crate) fn positions(settings: &Settings, events: usize, before: u64, stamp: 
 pub(crate) fn position(settings: &Settings, before: u64, stamp: u64, commit: CommitId, index: u32) -> Position {
     if settings.counted() { Position::number(before + 1 + u64::from(index)) } else { Position::stamped(stamp, commit, index) }
 }
-

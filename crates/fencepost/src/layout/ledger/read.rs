@@ -6,9 +6,9 @@ use std::pin::Pin;
 use futures::stream::{self, BoxStream, Peekable};
 use futures::{Stream, StreamExt, TryStreamExt};
 
+use super::Ledger;
 use super::item::{self, HASH, Place, RANGE, Slot};
 use super::series::{End, Series};
-use super::Ledger;
 use crate::dynamo::item::text;
 use crate::dynamo::{Find, Freshness, Op};
 use crate::error::{Error, Refused, Result};

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use jiff::Timestamp;
 
+use super::Ledger;
 use super::chunk;
 use super::item::{self, Body, Entries, Entry, HASH, Place, RANGE, Run, Slot};
 use super::plan::position;
 use super::series::{End, Series};
-use super::Ledger;
 use crate::dynamo::item::text;
 use crate::dynamo::{Find, Freshness, Op};
 use crate::error::{Error, Result};
@@ -196,7 +196,8 @@ impl Ledger {
                 continue;
             }
             let chunks = items.iter().map(|i| item::chunk(i).map_err(|m| item::corrupt(i, &m))).collect::<Result<Vec<_>>>()?;
-            return chunk::unpack(&chunks).ok_or_else(|| Error::corrupt("ledger", format!("{hash} @{}..{}: the chunks do not decode", run.first, run.last)));
+            return chunk::unpack(&chunks)
+                .ok_or_else(|| Error::corrupt("ledger", format!("{hash} @{}..{}: the chunks do not decode", run.first, run.last)));
         }
         Err(Error::corrupt("ledger", format!("{hash} @{}..{}: chunks are missing that a slot refers to", run.first, run.last)))
     }

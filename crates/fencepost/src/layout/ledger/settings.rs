@@ -34,9 +34,9 @@ impl FromStr for FeedMode {
         let lanes = || text.strip_prefix("lanes-")?.parse().ok().filter(|n| (1..=MAX_LANES).contains(n));
         match text {
             "streams" => Ok(FeedMode::Streams),
-            _ => lanes().map(FeedMode::Lanes).ok_or_else(|| {
-                Refused::Url { why: format!("feed={text}: expected lanes-1 to lanes-{MAX_LANES}, or streams") }.into()
-            }),
+            _ => lanes()
+                .map(FeedMode::Lanes)
+                .ok_or_else(|| Refused::Url { why: format!("feed={text}: expected lanes-1 to lanes-{MAX_LANES}, or streams") }.into()),
         }
     }
 }

@@ -39,7 +39,9 @@ impl Ledger {
         let mut newest: Option<StreamSnapshot> = None;
         for name in names {
             check_name("snapshot name", name)?;
-            let Some(item) = self.dynamo().get(op, self.side(), self.side_key("s", name, stream), Freshness::Strong).await? else { continue };
+            let Some(item) = self.dynamo().get(op, self.side(), self.side_key("s", name, stream), Freshness::Strong).await? else {
+                continue;
+            };
             let found = snapshot(name, &item).map_err(|m| super::item::corrupt(&item, &m))?;
             if newest.as_ref().is_none_or(|so_far| so_far.end.version < found.end.version) {
                 newest = Some(found);

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::try_join_all;
 
+use super::Ledger;
 use super::item::{self, Slot};
 use super::mutation::Mutation;
 use super::resolve::Met;
 use super::series::{End, Series};
 use super::token::Held;
-use super::Ledger;
 use crate::dynamo::{Freshness, Op};
 use crate::error::{Refused, Result};
 use crate::log::Sourced;
@@ -58,12 +58,7 @@ impl Ledger {
     }
 
     pub(super) fn held(&self, query: &Query, covers: BTreeMap<Series, End>) -> Held {
-        Held {
-            namespace: self.namespace().into(),
-            incarnation: self.settings().incarnation,
-            fingerprint: query.fingerprint(),
-            covers,
-        }
+        Held { namespace: self.namespace().into(), incarnation: self.settings().incarnation, fingerprint: query.fingerprint(), covers }
     }
 
     pub(super) async fn source_query(&self, op: &Op, query: &Query, since: Option<&Token>) -> Result<Sourced> {

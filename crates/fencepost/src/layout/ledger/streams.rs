@@ -25,9 +25,10 @@ impl Ledger {
 
     fn stream_end(&self, token: &Token, series: &Series) -> Result<End> {
         let held = self.open_token(token)?;
-        held.covers.get(series).copied().ok_or_else(|| {
-            Refused::Foreign { what: "token", of: "another stream".into(), here: format!("stream {series}") }.into()
-        })
+        held.covers
+            .get(series)
+            .copied()
+            .ok_or_else(|| Refused::Foreign { what: "token", of: "another stream".into(), here: format!("stream {series}") }.into())
     }
 
     /// Events behind a slot of the stream, numbered.
@@ -81,7 +82,8 @@ impl Ledger {
         let tag = Tag::from(stream);
         let events = step.events.into_iter().map(|event| {
             // The stream comes first: it is the event's home where there are no lanes.
-            let mut tagged = crate::event::Event::new(event.event_type(), event.data().clone())?.with_tag(tag.clone()).meta(event.metadata().clone());
+            let mut tagged =
+                crate::event::Event::new(event.event_type(), event.data().clone())?.with_tag(tag.clone()).meta(event.metadata().clone());
             if let Some(id) = event.given_id() {
                 tagged = tagged.id(id);
             }
@@ -162,7 +164,14 @@ impl Ledger {
     }
 
     /// Events of pages of slots from one version to another, numbered.
-    fn numbered_pages(&self, query: Query, series: Series, after: u64, to: u64, options: StreamReadOptions) -> impl Stream<Item = Result<Recorded>> + Send + '_ {
+    fn numbered_pages(
+        &self,
+        query: Query,
+        series: Series,
+        after: u64,
+        to: u64,
+        options: StreamReadOptions,
+    ) -> impl Stream<Item = Result<Recorded>> + Send + '_ {
         let backwards = options.direction == Direction::Backwards;
         let find = Find {
             reverse: backwards,
