@@ -106,6 +106,10 @@ where
                 return Answer::Own(error);
             }
             let code = error.code().unwrap_or_default().to_owned();
+            // An answer cut short parses as an error without a code, whatever its status was: it tells nothing.
+            if code.is_empty() && !matches!(status, 401 | 403) {
+                return Answer::Lost(format!("an answer that cannot be read (status {status})"));
+            }
             // A message of the service names tables, keys' attributes and limits, never what an attribute holds, but for
             // validation messages of odd engines: those are not passed on.
             let message = match error.message() {
@@ -159,6 +163,7 @@ fn by_code<E>(code: &str, status: u16, message: String) -> Answer<E> {
         | "OptInRequired"
         | "NotAuthorized" => Answer::No(Error::unavailable(Reason::Denied, message)),
         "ResourceNotFoundException" | "TableNotFoundException" => Answer::No(Error::unavailable(Reason::Missing, message)),
+        _ if matches!(status, 401 | 403) => Answer::No(Error::unavailable(Reason::Denied, message)),
         _ if status >= 500 => Answer::Lost(message),
         _ => Answer::No(Error::unavailable(Reason::Rejected, message)),
     }

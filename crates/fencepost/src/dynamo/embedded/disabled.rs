@@ -8,28 +8,28 @@ use crate::error::{Refused, Result};
 
 /// Not compiled in: the feature `embedded` is off.
 #[derive(Clone, Debug)]
-pub enum Engine {}
+pub(crate) enum Engine {}
 
 #[allow(dead_code, reason = "the twin of `enabled`: which of these are called depends on other features")]
 impl Engine {
     /// Refused: the feature `embedded` is off.
-    pub fn memory() -> Result<Self> {
+    pub(crate) fn memory() -> Result<Self> {
         Err(missing("`memory:`"))
     }
 
     /// Refused: the feature `embedded` is off.
-    pub fn file(_path: impl AsRef<Path>) -> Result<Self> {
+    pub(crate) fn file(_path: impl AsRef<Path>) -> Result<Self> {
         Err(missing("`file:`"))
     }
 
     /// Never called: there is no engine.
     #[must_use]
-    pub fn keep_tokens(self) -> Self {
+    pub(crate) fn keep_tokens(self) -> Self {
         match self {}
     }
 
     /// Never called: there is no engine.
-    pub fn http_client(&self) -> SharedHttpClient {
+    pub(crate) fn http_client(&self) -> SharedHttpClient {
         match *self {}
     }
 }
@@ -40,17 +40,4 @@ fn missing(what: &str) -> crate::error::Error {
         remedy: "build with the feature `embedded` (`cargo add fencepost --features embedded`)".into(),
     }
     .into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Engine;
-
-    #[test]
-    fn without_the_feature_the_refusal_names_it() {
-        for refused in [Engine::memory(), Engine::file("orders.db")] {
-            let message = refused.expect_err("there is no engine").to_string();
-            assert!(message.contains("feature `embedded`"), "{message}");
-        }
-    }
 }

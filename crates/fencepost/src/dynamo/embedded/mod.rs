@@ -7,6 +7,6 @@ mod disabled;
 mod enabled;
 
 #[cfg(not(feature = "embedded"))]
-pub use disabled::Engine;
+pub(crate) use disabled::Engine;
 #[cfg(feature = "embedded")]
 pub use enabled::Engine;

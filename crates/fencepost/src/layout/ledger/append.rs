@@ -20,7 +20,7 @@ use crate::error::{Error, InDoubt, Reason, Refused, Result};
 use crate::event::{Event, Recorded};
 use crate::log::{After, Append, Committed, Condition};
 use crate::position::Position;
-use crate::query::Query;
+use crate::query::{Query, QueryItem};
 
 /// What an append holds against the store.
 #[derive(Debug)]
@@ -262,10 +262,10 @@ impl Ledger {
     /// The token's covers, having made sure that each item of the condition is held by one of them.
     fn holding(&self, query: &Query, held: &Held) -> Result<BTreeMap<Series, End>> {
         let lanes = held.covers.keys().any(|cover| matches!(cover, Series::Lane(_)));
-        let all_types = |item: &crate::query::QueryItem| {
-            item.tags().is_empty() && !item.types().is_empty() && item.types().iter().all(|t| held.covers.contains_key(&Series::Type(t.clone())))
+        let all_types = |item: &QueryItem| {
+            !item.types().is_empty() && item.types().iter().all(|t| held.covers.contains_key(&Series::Type(t.clone())))
         };
-        let any_tag = |item: &crate::query::QueryItem| item.tags().iter().any(|t| held.covers.contains_key(&Series::Tag(t.clone())));
+        let any_tag = |item: &QueryItem| item.tags().iter().any(|t| held.covers.contains_key(&Series::Tag(t.clone())));
         let loose = query.items().iter().find(|item| !(lanes || any_tag(item) || all_types(item)));
         if (query.is_all() && !lanes) || (loose.is_some() && !self.mutated(Mutation::AnyToken)) {
             let item = loose.map_or("{}".into(), |item| serde_json::to_string(item).unwrap_or_default());

@@ -102,8 +102,6 @@ impl Checkpoints for Ledger {
 
     async fn save(&self, consumer: &str, checkpoint: &Checkpoint, expect: Option<Revision>) -> Result<Option<Revision>> {
         check_name("consumer", consumer)?;
-        // Only a checkpoint of this namespace can be of use to it.
-        super::token::Reached::open(checkpoint, self.namespace(), self.settings().incarnation)?;
         let mut item = self.side_key("k", consumer, "");
         item.insert(TOKEN.into(), text(checkpoint.to_string()));
         self.swap(item, expect).await
@@ -125,7 +123,6 @@ impl States for Ledger {
     async fn save(&self, name: &str, key: &str, state: &State, expect: Option<Revision>) -> Result<Option<Revision>> {
         check_name("state name", name)?;
         check_key(key)?;
-        self.open_token(&state.token)?;
         let mut item = self.side_key("f", name, key);
         item.insert(TOKEN.into(), text(state.token.to_string()));
         put_body(&mut item, &state.body)?;
