@@ -29,7 +29,7 @@ pub use env::Env;
 pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unavailable};
 pub use event::{CommitId, Event, EventType, MAX_BODY_BYTES, Metadata, Recorded, StreamName, Tag};
 pub use feed::{Delivery, Feed, From};
-pub use log::{After, Append, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced};
+pub use log::{After, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced};
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};
 pub use query::{Query, QueryItem};
@@ -37,7 +37,5 @@ pub use state::{Checkpoints, Revision, State, States};
 pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
 pub use units::Units;
 
-#[cfg(feature = "dynamo")]
-pub use layout::Capabilities;
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Collected, Finding, Stats, Store, TableStats, Verified, open};

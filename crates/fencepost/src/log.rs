@@ -168,6 +168,24 @@ impl Committed {
     }
 }
 
+/// What a store can hold. What it cannot is refused, never ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Conditions over tags.
+    pub boundaries: bool,
+    /// Conditions and reads without a tag: all events, or types that are not indexed.
+    pub untagged_conditions: bool,
+    /// Reads without a tag, and the position of the newest event.
+    pub untagged_reads: bool,
+    /// Positions are 1, 2, 3 …, and serve as `after` of a condition.
+    pub counted_positions: bool,
+    /// A feed.
+    pub feed: bool,
+    /// How many distinct tags one append may carry.
+    pub max_tags: usize,
+}
+
 /// In which order to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Direction {

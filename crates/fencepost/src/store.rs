@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::feed::Feed;
-use crate::layout::{Capabilities, Opened};
-use crate::log::EventLog;
+use crate::layout::Opened;
+use crate::log::{Capabilities, EventLog};
 use crate::state::{Checkpoints, States};
 use crate::stream::StreamStore;
 use crate::units::Units;
