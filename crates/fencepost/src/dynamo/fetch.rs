@@ -112,7 +112,7 @@ impl Dynamo {
                 left = got.unprocessed_keys.and_then(|mut tables| tables.remove(table)).map(|keys| keys.keys);
                 if left.is_some() {
                     let pause = self.pause(attempt, Reason::Throttled);
-                    if op.left(std::time::Duration::MAX) <= pause {
+                    if op.is_over(pause) {
                         return Err(Error::unavailable(Reason::Throttled, "items stayed unprocessed"));
                     }
                     self.env().sleep(pause).await;
@@ -143,7 +143,7 @@ impl Dynamo {
                 // It met a writer; nothing was read.
                 Err(met) => {
                     let pause = self.pause(attempt, Reason::Unreachable);
-                    if op.left(std::time::Duration::MAX) <= pause || attempt >= 64 {
+                    if op.is_over(pause) || attempt >= 64 {
                         return Err(Error::unavailable(Reason::Throttled, format!("a read of several items kept meeting writers: {met}")));
                     }
                     self.env().sleep(pause).await;

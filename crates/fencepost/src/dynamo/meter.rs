@@ -34,6 +34,11 @@ impl Op {
         self.deadline.map_or(at_most, |deadline| at_most.min(deadline.saturating_duration_since(Instant::now())))
     }
 
+    /// Whether a pause as long as this would outlast it.
+    pub(crate) fn is_over(&self, pause: Duration) -> bool {
+        self.left(Duration::MAX) <= pause
+    }
+
     pub(super) fn request(&self) {
         self.lock().requests += 1;
     }

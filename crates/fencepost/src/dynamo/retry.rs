@@ -76,7 +76,7 @@ impl Dynamo {
                 }
             };
             let pause = self.pause(attempt, reason);
-            let spent = attempt + 1 >= self.0.timeouts.attempts || op.left(Duration::MAX) <= pause;
+            let spent = attempt + 1 >= self.0.timeouts.attempts || op.is_over(pause);
             tracing::debug!(attempt, %reason, message, spent, "attempt failed");
             if spent {
                 return Err(Failure { error: Error::unavailable(reason, message), doubt });

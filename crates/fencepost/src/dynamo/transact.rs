@@ -147,7 +147,7 @@ impl Dynamo {
             };
             let pause = self.pause(attempt, reason);
             // Two writers that met go on until the deadline; the pause grows to 2 s.
-            if op.left(std::time::Duration::MAX) <= pause || attempt >= 64 {
+            if op.is_over(pause) || attempt >= 64 {
                 return Err(Failure { error: Error::unavailable(reason, message), doubt: doubted });
             }
             self.env().sleep(pause).await;

@@ -1,0 +1,537 @@
+//! Appending: one try after another until a commit has landed, or a condition has failed, or nobody can tell.
+//!
+//! The loop for lost races. Service errors are retried below it, in `dynamo`; conflicts are decided again above it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::future::try_join_all;
+
+use super::chunk::Set;
+use super::item::{self, Place, Slot};
+use super::mutation::Mutation;
+use super::plan::{self, Intent, Part, Try};
+use super::resolve::Met;
+use super::series::{End, Series};
+use super::token::{Began, Held};
+use super::{Ledger, MAX_COMMIT_BYTES, MAX_EVENTS};
+use crate::dynamo::item::Item;
+use crate::dynamo::{Failure, Freshness, Op, Outcome, TRANSACTION_ITEMS, Verdict, Write};
+use crate::error::{Error, InDoubt, Reason, Refused, Result};
+use crate::event::{Event, Recorded};
+use crate::log::{After, Append, Committed, Condition};
+use crate::position::Position;
+use crate::query::Query;
+
+/// What an append holds against the store.
+#[derive(Debug)]
+struct Boundary<'a> {
+    query: &'a Query,
+    /// As the caller stands: what is at or below is in the model.
+    model: BTreeMap<Series, End>,
+    /// As far as every cover was judged since.
+    seen: BTreeMap<Series, End>,
+    /// Whether the model was read with this very query, so that a conflict can bring the whole continuation.
+    whole: bool,
+    /// A bare position: what stands at or before it does not count.
+    after: Option<Position>,
+}
+
+/// The state of one append over all its tries.
+#[derive(Debug)]
+struct Run<'a> {
+    intent: Intent<'a>,
+    boundary: Option<Boundary<'a>>,
+    /// The ends of the series written, as this append knows them: it moves past a slot only having seen who is in it.
+    ends: BTreeMap<Series, End>,
+    /// The end of the own lane.
+    lane: Option<End>,
+    set: Option<Set>,
+    once: bool,
+    began: Option<Began>,
+    /// Where the first series ended when a repeat found nothing of ours on it. A remembered end may lie behind a try that landed since.
+    looked: Option<End>,
+    doubt: bool,
+    losses: BTreeMap<Series, u32>,
+}
+
+/// What a look from the base showed.
+#[derive(Debug)]
+enum Looked {
+    Landed(Box<Committed>),
+    /// Nothing of ours up to this end.
+    Not(End),
+}
+
+impl Ledger {
+    pub(super) async fn append_commit(&self, op: &Op, append: &Append) -> Result<Committed> {
+        check_size(append.events())?;
+        let given = append.commit_id();
+        let began = append.base().map(|base| Began::open(base, self.namespace())).transpose()?;
+        let (lane, untagged) = self.keeps_to(began.as_ref());
+        let commit = given.unwrap_or_else(|| self.dynamo().env().new_commit_id());
+        let intent = Intent::new(commit, append.events(), self.settings(), lane, untagged);
+        if let Some(began) = &began
+            && began.series != intent.first
+        {
+            return Err(Refused::Foreign { what: "base", of: format!("series {}", began.series), here: format!("series {}", intent.first) }.into());
+        }
+        let once = began.as_ref().map_or(given.is_some(), |began| began.once);
+        let boundary = match append.condition() {
+            None => None,
+            Some(condition) => Some(self.boundary(op, condition).await?),
+        };
+        self.check_items(&intent, boundary.as_ref(), once)?;
+        let doubt = began.is_some();
+        let (ends, losses) = (BTreeMap::new(), BTreeMap::new());
+        let mut run = Run { intent, boundary, ends, lane: None, set: None, once, began, looked: None, doubt, losses };
+        if run.began.is_some() && !self.mutated(Mutation::RepeatAtEnd) {
+            match self.look(op, &run).await? {
+                Looked::Landed(done) => return Ok(*done),
+                Looked::Not(end) => run.looked = Some(end),
+            }
+        }
+        // A lane takes one commit after another: waiting for one's turn is cheaper than losing the race to one's own process.
+        let turn = match self.settings().lanes() {
+            Some(_) => Some(self.lane_turn(op, lane).await?),
+            None => None,
+        };
+        let done = self.tries(op, &mut run, lane).await;
+        drop(turn);
+        done
+    }
+
+    async fn tries(&self, op: &Op, run: &mut Run<'_>, lane: u8) -> Result<Committed> {
+        self.find_ends(op, run, lane).await?;
+        if let Some(done) = self.catch_up(op, run).await? {
+            return Ok(done);
+        }
+        for attempt in 0u32.. {
+            if run.intent.needs_chunks() && run.set.is_none() {
+                run.set = Some(self.write_chunks(op, &run.intent).await?);
+            }
+            let now = self.stamp_after(run)?;
+            let this = self.a_try(run, lane, now);
+            let (parts, writes) = this.writes();
+            if run.began.is_none() {
+                let version = this.end_after(&run.intent.first).version;
+                let series = run.intent.first.clone();
+                run.began = Some(Began { namespace: self.namespace().into(), series, version, once: run.once });
+            }
+            let outcome = self.dynamo().write(op, item::HASH, writes).await;
+            match outcome {
+                Ok(Outcome::Done) => return Ok(self.landed(op, run, lane, now)),
+                Ok(Outcome::Failed { verdicts, doubt }) => {
+                    run.doubt |= doubt;
+                    if let Some(done) = self.lost_race(op, run, lane, &parts, verdicts).await? {
+                        return Ok(done);
+                    }
+                }
+                Err(failure) => return Err(self.give_up(run, failure)),
+            }
+            // Another writer was faster, and did not touch what was decided on. The pause keeps racers from meeting again.
+            if attempt > 2 {
+                let pause = self.dynamo().pause(attempt, Reason::Unreachable);
+                if op.is_over(pause) {
+                    let error = Error::unavailable(Reason::Throttled, format!("lost the race for a slot {} times", attempt + 1));
+                    return Err(self.give_up(run, Failure { error, doubt: false }));
+                }
+                self.dynamo().env().sleep(pause).await;
+            }
+        }
+        unreachable!("the loop above only ends by returning")
+    }
+
+    fn give_up(&self, run: &Run<'_>, failure: Failure) -> Error {
+        match &run.began {
+            Some(began) if run.doubt || failure.doubt => Error::InDoubt(Box::new(InDoubt {
+                commit: run.intent.commit,
+                base: began.seal(),
+                message: match failure.error {
+                    Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
+                    other => other.to_string(),
+                },
+            })),
+            _ => failure.error,
+        }
+    }
+
+    /// The condition as covers and versions: the token's, or 0 where there is none. Never today's.
+    async fn boundary<'a>(&self, op: &Op, condition: &'a Condition) -> Result<Boundary<'a>> {
+        let query = &condition.query;
+        let (model, whole) = match &condition.after {
+            After::Nothing => (self.covers(query)?.into_iter().map(|cover| (cover, End::default())).collect(), true),
+            After::Token(token) => {
+                let held = self.open_token(token)?;
+                if self.mutated(Mutation::HeldByToday) {
+                    let mut covers = held.covers.clone();
+                    for (cover, end) in &mut covers {
+                        *end = self.last_slot(op, cover, Freshness::Strong).await?.map_or(*end, |slot| slot.end());
+                    }
+                    (covers, true)
+                } else {
+                    (self.holding(query, &held)?, held.fingerprint == query.fingerprint())
+                }
+            }
+            After::Position(position) => {
+                let model = self.covers_at(op, query, *position).await?;
+                return Ok(Boundary { query, seen: model.clone(), model, whole: true, after: Some(*position) });
+            }
+        };
+        Ok(Boundary { query, seen: model.clone(), model, whole, after: None })
+    }
+
+    /// The covers as they are now, if nothing that matches stands behind the position: read backwards, only as far as it.
+    async fn covers_at(&self, op: &Op, query: &Query, position: Position) -> Result<BTreeMap<Series, End>> {
+        let (true, Some(number)) = (self.settings().counted(), position.as_number()) else {
+            let what = "a bare position as `after` of a condition".into();
+            return Err(Refused::Unsupported { what, remedy: "use the token of a read; positions count with one lane only".into() }.into());
+        };
+        let mut covers = BTreeMap::new();
+        let mut behind = Vec::new();
+        for cover in self.covers(query)? {
+            let slots = self.slots_behind(op, &cover, number).await?;
+            covers.insert(cover, slots.first().map_or(End::default(), Slot::end));
+            behind.extend(slots);
+        }
+        let mut met = self.judge(op, &behind, query).await?;
+        met.retain(|m| m.position > position);
+        if met.is_empty() {
+            return Ok(covers);
+        }
+        met.sort_by_key(|m| m.position);
+        let events = self.hydrate(op, met).await?;
+        Err(Error::conflict(events, Some(self.held(query, covers).seal())))
+    }
+
+    /// The token's covers, having made sure that each item of the condition is held by one of them.
+    fn holding(&self, query: &Query, held: &Held) -> Result<BTreeMap<Series, End>> {
+        let lanes = held.covers.keys().any(|cover| matches!(cover, Series::Lane(_)));
+        let all_types = |item: &crate::query::QueryItem| {
+            item.tags().is_empty() && !item.types().is_empty() && item.types().iter().all(|t| held.covers.contains_key(&Series::Type(t.clone())))
+        };
+        let any_tag = |item: &crate::query::QueryItem| item.tags().iter().any(|t| held.covers.contains_key(&Series::Tag(t.clone())));
+        let loose = query.items().iter().find(|item| !(lanes || any_tag(item) || all_types(item)));
+        if (query.is_all() && !lanes) || (loose.is_some() && !self.mutated(Mutation::AnyToken)) {
+            let item = loose.map_or("{}".into(), |item| serde_json::to_string(item).unwrap_or_default());
+            return Err(Refused::NotHeld { item }.into());
+        }
+        Ok(held.covers.clone())
+    }
+
+    /// Items of one transaction, counted before any call.
+    fn check_items(&self, intent: &Intent<'_>, boundary: Option<&Boundary<'_>>, once: bool) -> Result<()> {
+        let checks = boundary.map_or(0, |b| b.model.keys().filter(|c| !intent.carried.contains_key(c) && !self.is_own_lane(c)).count());
+        let lane = usize::from(self.settings().lanes().is_some());
+        let items = intent.items(checks) + lane + usize::from(intent.needs_chunks()) + usize::from(once);
+        if items > TRANSACTION_ITEMS {
+            return Err(Refused::TooManyItems { items, limit: TRANSACTION_ITEMS }.into());
+        }
+        Ok(())
+    }
+
+    /// Ends of the series written: the condition's where it covers them, else as remembered or read.
+    async fn find_ends(&self, op: &Op, run: &mut Run<'_>, lane: u8) -> Result<()> {
+        let covered = |series: &Series| run.boundary.as_ref().and_then(|b| b.seen.get(series)).copied();
+        let wanted: Vec<&Series> = run.intent.carried.keys().collect();
+        let ends = try_join_all(wanted.iter().map(async |series| match covered(series) {
+            Some(end) => Ok(end),
+            None if **series == run.intent.first && run.looked.is_some() => Ok(run.looked.unwrap_or_default()),
+            None => self.end(op, series).await,
+        }))
+        .await?;
+        run.ends = wanted.into_iter().cloned().zip(ends).collect();
+        if self.settings().lanes().is_some() {
+            let own = Series::Lane(lane);
+            run.lane = Some(match covered(&own).filter(|_| !self.mutated(Mutation::OwnLaneUnchecked)) {
+                Some(end) => end,
+                None if run.intent.first == own && run.looked.is_some() => run.looked.unwrap_or_default(),
+                None => self.end(op, &own).await?,
+            });
+        }
+        Ok(())
+    }
+
+    /// A cover that is known to have moved on by more than one slot is read before the first try: cheaper than failing twice.
+    async fn catch_up(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
+        let Some(boundary) = &run.boundary else { return Ok(None) };
+        let behind: Vec<Series> = boundary
+            .seen
+            .iter()
+            .filter(|(cover, end)| self.remembered(cover).is_some_and(|known| known.version > end.version + 1))
+            .map(|(cover, _)| cover.clone())
+            .collect();
+        let mut new = Vec::new();
+        for cover in behind {
+            let after = run.boundary.as_ref().and_then(|b| b.seen.get(&cover)).map_or(0, |end| end.version);
+            new.extend(self.tail(op, &cover, after, Freshness::Strong).await?);
+        }
+        self.take_in(op, run, new).await
+    }
+
+    fn stamp_after(&self, run: &Run<'_>) -> Result<u64> {
+        let covers = run.boundary.iter().flat_map(|b| b.seen.values());
+        let follows = run.ends.values().chain(&run.lane).chain(covers).map(|end| end.stamp).max().unwrap_or(0);
+        self.new_stamp(follows)
+    }
+
+    fn a_try<'r>(&'r self, run: &'r Run<'_>, lane: u8, stamp: u64) -> Try<'r> {
+        let mut deps: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut checks = Vec::new();
+        let mut depend = |on: Option<(u8, u64)>| {
+            if let Some((other, seq)) = on.filter(|(other, seq)| *other != lane && *seq > 0) {
+                let so_far = deps.entry(other).or_default();
+                *so_far = seq.max(*so_far);
+            }
+        };
+        run.ends.values().for_each(|end| depend(end.lane));
+        for (cover, end) in run.boundary.iter().flat_map(|b| &b.seen) {
+            match cover {
+                Series::Lane(own) if *own == lane => {}
+                Series::Lane(other) => {
+                    if !self.mutated(Mutation::DepsWithoutCheckedLanes) {
+                        depend(Some((*other, end.version)));
+                    }
+                    if !self.mutated(Mutation::OtherLanesUnchecked) {
+                        checks.push((cover.clone(), end.version + 1));
+                    }
+                }
+                written if run.intent.carried.contains_key(written) => {}
+                _ => {
+                    depend(end.lane);
+                    if !self.mutated(Mutation::ReadOnlyCoverUnchecked) {
+                        checks.push((cover.clone(), end.version + 1));
+                    }
+                }
+            }
+        }
+        if self.mutated(Mutation::NoDeps) {
+            deps.clear();
+        }
+        let without: BTreeSet<Series> = if self.mutated(Mutation::NoSlotOnUnconditional) && run.boundary.is_none() {
+            run.intent.carried.keys().filter(|s| **s != run.intent.home).cloned().collect()
+        } else {
+            BTreeSet::new()
+        };
+        Try {
+            intent: &run.intent,
+            settings: self.settings(),
+            table: self.table(),
+            stamp,
+            ends: &run.ends,
+            lane: run.lane.map(|end| (lane, end)),
+            deps,
+            checks,
+            set: run.set.as_ref(),
+            seal: !self.mutated(Mutation::NoSeal),
+            once: run.once,
+            without,
+        }
+    }
+
+    fn landed(&self, op: &Op, run: &Run<'_>, lane: u8, stamp: u64) -> Committed {
+        let this = self.a_try(run, lane, stamp);
+        for series in run.intent.carried.keys().chain(this.lane.map(|_| Series::Lane(lane)).as_ref()) {
+            self.remember(series, this.end_after(series));
+        }
+        let token = run.boundary.as_ref().map(|boundary| {
+            let mut covers = boundary.seen.clone();
+            for (cover, end) in &mut covers {
+                if run.intent.carried.contains_key(cover) || *cover == Series::Lane(lane) {
+                    *end = this.end_after(cover);
+                }
+            }
+            self.held(boundary.query, covers).seal()
+        });
+        self.announce();
+        Committed::new(run.intent.commit, this.positions(), token, op.units())
+    }
+
+    /// What a failed try tells: our own earlier success, a conflict, or where to try next.
+    async fn lost_race(&self, op: &Op, run: &mut Run<'_>, lane: u8, parts: &[Part], verdicts: Vec<Verdict>) -> Result<Option<Committed>> {
+        let mut found: Vec<(&Part, Item)> = Vec::new();
+        for (part, verdict) in parts.iter().zip(verdicts) {
+            if let Verdict::Found(item) = verdict {
+                found.push((part, *item));
+            }
+        }
+        if let Some((part, item)) = found.iter().find(|(_, item)| item::commit_of(item) == Some(run.intent.commit)) {
+            return self.own(op, run, part, item).await.map(Some);
+        }
+        let mut slots = Vec::new();
+        for (part, item) in &found {
+            match part {
+                Part::Slot(series) | Part::Check(series) => {
+                    let slot = item::slot(self.namespace(), item)?;
+                    let losses = run.losses.entry(series.clone()).or_default();
+                    *losses += 1;
+                    // The second time the series' whole tail is read: it moves faster than one slot a try.
+                    let more = if *losses > 1 { self.tail(op, series, slot.version, Freshness::Strong).await? } else { Vec::new() };
+                    slots.push(slot);
+                    slots.extend(more);
+                }
+                // The sweeper was first: the chunks are gone, or going.
+                Part::Seal if item::is_dead_seal(item) => run.set = None,
+                Part::Seal | Part::Once => return Err(Error::corrupt("ledger", format!("{} belongs to another commit", item::describe(item)))),
+            }
+        }
+        if found.is_empty() {
+            slots = self.all_tails(op, run, lane).await?;
+        }
+        self.take_in(op, run, slots).await
+    }
+
+    /// Slots that were met on the way: our own commit among them is success, a match is a conflict, else the run moves past them.
+    async fn take_in(&self, op: &Op, run: &mut Run<'_>, slots: Vec<Slot>) -> Result<Option<Committed>> {
+        if let Some(slot) = slots.iter().find(|slot| slot.commit == run.intent.commit) {
+            return self.outcome(op, run, slot.home_key()).await.map(Some);
+        }
+        let Some(conflict) = self.judge_new(op, run, slots).await? else { return Ok(None) };
+        // Hidden by another reason, our own commit may be there: one look decides, and after it no try of ours can land.
+        if run.doubt
+            && !self.mutated(Mutation::NoLook)
+            && let Looked::Landed(done) = self.look(op, run).await?
+        {
+            return Ok(Some(*done));
+        }
+        Err(conflict)
+    }
+
+    /// Where no reason shows an item, every series of the try is read on.
+    async fn all_tails(&self, op: &Op, run: &Run<'_>, lane: u8) -> Result<Vec<Slot>> {
+        let mut ends = run.ends.clone();
+        ends.extend(run.lane.map(|end| (Series::Lane(lane), end)));
+        ends.extend(run.boundary.iter().flat_map(|b| b.seen.clone()));
+        let tails = ends.iter().map(|(series, end)| self.tail(op, series, end.version, Freshness::Strong));
+        Ok(try_join_all(tails).await?.into_iter().flatten().collect())
+    }
+
+    /// Takes in slots of others: moves the known ends past them, and judges those on covers by the condition.
+    async fn judge_new(&self, op: &Op, run: &mut Run<'_>, slots: Vec<Slot>) -> Result<Option<Error>> {
+        let mut on_covers = Vec::new();
+        for slot in slots {
+            let end = slot.end();
+            self.remember(&slot.series, end);
+            if let Some(known) = run.ends.get_mut(&slot.series).filter(|known| known.version < end.version) {
+                *known = end;
+            }
+            let own_lane = matches!(slot.series, Series::Lane(_)) && slot.series == run.intent.home;
+            if own_lane && run.lane.is_some_and(|known| known.version < end.version) {
+                run.lane = Some(end);
+            }
+            if let Some(boundary) = &mut run.boundary
+                && let Some(seen) = boundary.seen.get_mut(&slot.series).filter(|seen| seen.version < end.version)
+            {
+                *seen = end;
+                on_covers.push(slot);
+            }
+        }
+        let Some(boundary) = &run.boundary else { return Ok(None) };
+        if self.mutated(Mutation::LaneSteppedOver) {
+            on_covers.retain(|slot| !matches!(slot.series, Series::Lane(_)));
+        }
+        if on_covers.is_empty() || self.mutated(Mutation::NoReevaluation) {
+            return Ok(None);
+        }
+        let mut met: Vec<Met> = self.judge(op, &on_covers, boundary.query).await?;
+        if !self.mutated(Mutation::CountedAgain) {
+            met.retain(|m| !m.known_at(&boundary.model));
+        }
+        met.retain(|m| boundary.after.is_none_or(|after| m.position > after));
+        if met.is_empty() {
+            return Ok(None);
+        }
+        met.sort_by_key(|m| m.position);
+        let events: Vec<Recorded> = self.hydrate(op, met).await?;
+        let token = boundary.whole.then(|| self.held(boundary.query, boundary.seen.clone()).seal());
+        Ok(Some(Error::conflict(events, token)))
+    }
+
+    /// An item of ours is there already: an earlier try landed, and its answer was lost.
+    async fn own(&self, op: &Op, run: &Run<'_>, part: &Part, item: &Item) -> Result<Committed> {
+        let home = match part {
+            Part::Once => item::home_of(item).map_err(|m| item::corrupt(item, &m))?,
+            Part::Seal => None,
+            Part::Slot(_) | Part::Check(_) => Some(item::slot(self.namespace(), item)?.home_key()),
+        };
+        match home {
+            Some(home) => self.outcome(op, run, home).await,
+            None => match self.look(op, run).await? {
+                Looked::Landed(done) => Ok(*done),
+                Looked::Not(_) => Err(Error::corrupt("ledger", format!("{}: a seal without its commit", item::describe(item)))),
+            },
+        }
+    }
+
+    /// The outcome of a commit that landed before, from its home.
+    async fn outcome(&self, op: &Op, run: &Run<'_>, (series, version): (Series, u64)) -> Result<Committed> {
+        let home = self.slot_surely(op, &series, version).await?;
+        let corrupt = |what: &str| Error::corrupt("ledger", format!("{series} @{version}: {what}"));
+        let outcome = home.home.as_ref().ok_or_else(|| corrupt("a home without its list of slots"))?;
+        if home.commit != run.intent.commit {
+            return Err(corrupt("another commit where ours should be"));
+        }
+        if outcome.digest != run.intent.digest {
+            return Err(Refused::Reused { commit: run.intent.commit }.into());
+        }
+        let before = match home.place {
+            Place::Lane { before, .. } => before,
+            _ => 0,
+        };
+        let positions = plan::positions(self.settings(), run.intent.events.len(), before, home.stamp, home.commit);
+        let mut token = None;
+        if let Some(boundary) = &run.boundary {
+            let mut covers = boundary.model.clone();
+            // What the commit wrote it also checked: between the token and it lay nothing that matched.
+            for (cover, end) in &mut covers {
+                if let Some(version) = outcome.written.get(cover).filter(|v| **v > end.version) {
+                    *end = self.slot_surely(op, cover, *version).await?.end();
+                }
+            }
+            token = Some(self.held(boundary.query, covers).seal());
+        }
+        Ok(Committed::new(run.intent.commit, positions, token, op.units()))
+    }
+
+    /// Looks for our commit from the base on.
+    async fn look(&self, op: &Op, run: &Run<'_>) -> Result<Looked> {
+        let Some(began) = &run.began else { return Ok(Looked::Not(End::default())) };
+        // From the slot before the base, whose end is needed where nothing has come since.
+        let after = began.version.saturating_sub(2);
+        let slots = self.tail(op, &began.series, after, Freshness::Strong).await?;
+        match slots.iter().find(|slot| slot.commit == run.intent.commit) {
+            Some(slot) => Ok(Looked::Landed(Box::new(self.outcome(op, run, slot.home_key()).await?))),
+            None => Ok(Looked::Not(slots.last().map_or(End::default(), Slot::end))),
+        }
+    }
+
+    /// Writes what does not fit the slots, under a fresh set id. Invisible until a slot points at it.
+    async fn write_chunks(&self, op: &Op, intent: &Intent<'_>) -> Result<Set> {
+        let set = intent.pack(self.dynamo().env().new_id());
+        let stamp = self.new_stamp(0)?;
+        for chunks in set.chunks.chunks(4) {
+            try_join_all(chunks.iter().map(async |chunk| {
+                let item = item::chunk_item(self.namespace(), set.id, stamp, chunk);
+                // A chunk that is there already is ours: nobody else has this set id, and only an answer was lost.
+                self.dynamo().write(op, item::HASH, vec![Write::PutNew { table: self.table().into(), item }]).await.map_err(Error::from)
+            }))
+            .await?;
+        }
+        Ok(set)
+    }
+}
+
+/// The stated maximum of one commit.
+fn check_size(events: &[Event]) -> Result<()> {
+    if events.is_empty() {
+        return Err(Refused::Empty { what: "append" }.into());
+    }
+    if events.len() > MAX_EVENTS {
+        return Err(Refused::TooManyEvents { events: events.len(), limit: MAX_EVENTS }.into());
+    }
+    let bytes = events.iter().map(|event| event.data().len()).sum();
+    if bytes > MAX_COMMIT_BYTES {
+        return Err(Refused::TooLong { what: "commit", bytes, limit: MAX_COMMIT_BYTES }.into());
+    }
+    Ok(())
+}
+

@@ -1,0 +1,252 @@
+//! Streams: a stream is a tag, and its version the number of events that carry it.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+
+use super::Ledger;
+use super::read::freshness;
+use super::series::{End, Series};
+use crate::dynamo::{Freshness, Op, report};
+use crate::error::{Error, Refused, Result};
+use crate::event::{Recorded, StreamName, Tag};
+use crate::log::{After, Append, Committed, Direction};
+use crate::position::Token;
+use crate::query::Query;
+use crate::state::check_name;
+use crate::stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore};
+
+impl Ledger {
+    fn stream_token(&self, query: &Query, series: &Series, end: End) -> Token {
+        self.held(query, BTreeMap::from([(series.clone(), end)])).seal()
+    }
+
+    fn stream_end(&self, token: &Token, series: &Series) -> Result<End> {
+        let held = self.open_token(token)?;
+        held.covers.get(series).copied().ok_or_else(|| {
+            Refused::Foreign { what: "token", of: "another stream".into(), here: format!("stream {series}") }.into()
+        })
+    }
+
+    /// Events behind a slot of the stream, numbered.
+    async fn stream_events(&self, op: &Op, query: &Query, series: &Series, after: End, fresh: Freshness) -> Result<(Vec<Recorded>, End)> {
+        let slots = self.tail(op, series, after.version, fresh).await?;
+        let end = slots.last().map_or(after, |slot| slot.end());
+        let met = self.judge(op, &slots, query).await?;
+        Ok((self.number(op, met).await?, end))
+    }
+
+    async fn number(&self, op: &Op, met: Vec<super::resolve::Met>) -> Result<Vec<Recorded>> {
+        let numbers: Vec<u64> = met.iter().map(|m| m.version).collect();
+        let mut events = self.hydrate(op, met).await?;
+        for (event, number) in events.iter_mut().zip(numbers) {
+            event.version = Some(number);
+        }
+        Ok(events)
+    }
+
+    async fn load_stream(&self, op: &Op, stream: &StreamName, options: &LoadOptions) -> Result<Loaded> {
+        let (query, series) = of(stream);
+        let fresh = freshness(options.consistency);
+        let mut snapshots = Vec::new();
+        let after = match (&options.since, &options.origin) {
+            (Some(token), _) => self.stream_end(token, &series)?,
+            (None, Origin::Start) => End::default(),
+            (None, Origin::Snapshot(names)) => match self.newest_snapshot(op, stream.as_str(), names).await? {
+                None => End::default(),
+                Some(found) => {
+                    snapshots.push(Snapshot::at(found.name, found.end.count, found.state));
+                    found.end
+                }
+            },
+            (None, Origin::Latest) => {
+                let slots: Vec<_> = self.last_slot(op, &series, fresh).await?.into_iter().collect();
+                let end = slots.last().map_or(End::default(), |slot| slot.end());
+                let last = self.judge(op, &slots, &query).await?.pop();
+                let events = self.number(op, last.into_iter().collect()).await?;
+                return Ok(Loaded::new(Vec::new(), events, end.count, self.stream_token(&query, &series, end), op.units()));
+            }
+        };
+        let (events, end) = self.stream_events(op, &query, &series, after, fresh).await?;
+        Ok(Loaded::new(snapshots, events, end.count, self.stream_token(&query, &series, end), op.units()))
+    }
+
+    async fn append_stream(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
+        let (query, series) = of(stream);
+        for snapshot in &step.snapshots {
+            check_name("snapshot name", &snapshot.name)?;
+        }
+        let tag = Tag::from(stream);
+        let events = step.events.into_iter().map(|event| {
+            // The stream comes first: it is the event's home where there are no lanes.
+            let mut tagged = crate::event::Event::new(event.event_type(), event.data().clone())?.with_tag(tag.clone()).meta(event.metadata().clone());
+            if let Some(id) = event.given_id() {
+                tagged = tagged.id(id);
+            }
+            Ok(event.tags().iter().fold(tagged, |tagged, tag| tagged.with_tag(tag.clone())))
+        });
+        let mut append = Append::new(events.collect::<Result<Vec<_>>>()?);
+        append.commit = step.commit;
+        append.base = step.base;
+        if append.events().is_empty() {
+            return Err(Refused::Empty { what: "append" }.into());
+        }
+        let after = match step.expect {
+            Expect::Any => None,
+            Expect::None => Some(After::Nothing),
+            Expect::Token(token) => {
+                self.stream_end(&token, &series)?;
+                Some(After::Token(token))
+            }
+            // A repeat may find its own events where the version was: it is looked for before the version is judged.
+            Expect::Version(version) => match self.at_version(op, &query, &series, version).await? {
+                AtVersion::Is(end) => Some(After::Token(self.stream_token(&query, &series, end))),
+                AtVersion::Not(conflict) if append.commit.is_none() => return Err(*conflict),
+                AtVersion::Not(conflict) => return self.repeat_or(op, append, *conflict).await,
+            },
+        };
+        if let Some(after) = after {
+            append = append.unless(query.clone(), after);
+        }
+        let mut committed = self.append_commit(op, &append).await?;
+        let end = self.end_of(op, &committed, &series).await?;
+        committed.version = Some(end.count);
+        for snapshot in &step.snapshots {
+            if let Err(error) = self.save_snapshot(op, stream.as_str(), &snapshot.name, &snapshot.state, end).await {
+                tracing::warn!(stream = stream.as_str(), snapshot = snapshot.name, %error, "the events were recorded, the snapshot was not");
+            }
+        }
+        committed.units = op.units();
+        Ok(committed)
+    }
+
+    /// The stream's end after a commit: from the token, or remembered since this append wrote it, or read.
+    async fn end_of(&self, op: &Op, committed: &Committed, series: &Series) -> Result<End> {
+        if let Some(token) = &committed.token {
+            return self.stream_end(token, series);
+        }
+        let remembered = self.remembered(series);
+        let found = match remembered {
+            Some(end) => Some(end),
+            None => self.last_slot(op, series, Freshness::Strong).await?.map(|slot| slot.end()),
+        };
+        // Others may have appended since: the commit's own slot is looked for downwards.
+        let mut end = found.unwrap_or_default();
+        while end.version > 0 {
+            let slot = self.slot_surely(op, series, end.version).await?;
+            if slot.commit == committed.commit || slot.version == 1 {
+                return Ok(slot.end());
+            }
+            end.version -= 1;
+        }
+        Ok(end)
+    }
+
+    /// The slot at which the stream has exactly this many events, if that is its end.
+    async fn at_version(&self, op: &Op, query: &Query, series: &Series, version: u64) -> Result<AtVersion> {
+        if let Some(end) = self.remembered(series).filter(|end| end.count == version) {
+            return Ok(AtVersion::Is(end));
+        }
+        let end = self.last_slot(op, series, Freshness::Strong).await?.map_or(End::default(), |slot| slot.end());
+        self.remember(series, end);
+        if end.count == version {
+            return Ok(AtVersion::Is(end));
+        }
+        let behind = self.slot_before(op, series, end, version).await?;
+        let (mut events, end) = self.stream_events(op, query, series, behind, Freshness::Strong).await?;
+        events.retain(|event| event.version.is_some_and(|v| v > version));
+        Ok(AtVersion::Not(Box::new(Error::conflict(events, Some(self.stream_token(query, series, end))))))
+    }
+
+    /// The last slot with at most this many events, by a search over the counts.
+    async fn slot_before(&self, op: &Op, series: &Series, end: End, count: u64) -> Result<End> {
+        if end.count <= count {
+            return Ok(end);
+        }
+        let (mut low, mut high) = (0, end.version);
+        let mut found = End::default();
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            let slot = self.slot_surely(op, series, middle).await?.end();
+            if slot.count <= count {
+                low = middle;
+                found = slot;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The version is not there, but the commit was named: if it was recorded before, that is the answer.
+    async fn repeat_or(&self, op: &Op, append: Append, conflict: Error) -> Result<Committed> {
+        match self.recorded_before(op, &append).await? {
+            Some(committed) => Ok(committed),
+            None => Err(conflict),
+        }
+    }
+
+    fn read_stream_lazily<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
+        let start = async move {
+            let (query, series) = of(stream);
+            let op = self.dynamo().long_op();
+            let backwards = options.direction == Direction::Backwards;
+            let end = self.last_slot(&op, &series, freshness(options.consistency)).await?.map_or(End::default(), |slot| slot.end());
+            let first = match options.after {
+                Some(after) if !backwards => self.slot_before(&op, &series, end, after).await?.version,
+                _ => 0,
+            };
+            let last = match options.after {
+                Some(after) if backwards => self.slot_before(&op, &series, end, after.saturating_sub(1)).await?.version + 1,
+                _ => u64::MAX >> 1,
+            };
+            Ok::<_, Error>(self.numbered_pages(query, series, first, last, options))
+        };
+        let events = stream::once(start).try_flatten().try_filter(move |event| {
+            let wanted = match (options.after, options.direction, event.version) {
+                (Some(after), Direction::Forwards, Some(v)) => v > after,
+                (Some(after), Direction::Backwards, Some(v)) => v < after,
+                _ => true,
+            };
+            futures::future::ready(wanted)
+        });
+        match options.limit {
+            Some(limit) => events.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed(),
+            None => events.boxed(),
+        }
+    }
+}
+
+/// Whether a stream is where it was expected.
+enum AtVersion {
+    Is(End),
+    Not(Box<Error>),
+}
+
+fn of(stream: &StreamName) -> (Query, Series) {
+    let tag = Tag::from(stream);
+    (Query::of_tag(tag.clone()), Series::Tag(tag))
+}
+
+#[async_trait]
+impl StreamStore for Ledger {
+    async fn load(&self, stream: &StreamName, options: LoadOptions) -> Result<Loaded> {
+        let op = self.dynamo().op();
+        let loaded = self.load_stream(&op, stream, &options).await;
+        report("load", &op);
+        loaded
+    }
+
+    async fn append(&self, stream: &StreamName, step: Step) -> Result<Committed> {
+        let op = self.dynamo().op();
+        let committed = self.append_stream(&op, stream, step).await;
+        report("append", &op);
+        committed
+    }
+
+    fn read<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
+        self.read_stream_lazily(stream, options)
+    }
+}
