@@ -169,3 +169,60 @@ fn print(committed: &Committed, out: &mut Output) -> Outcome {
         text
     })?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::output::{Captured, Format};
+    use clap::Parser;
+    use fencepost::{LoadOptions, Memory};
+
+    async fn append(memory: &Memory, args: &[&str]) -> Outcome<serde_json::Value> {
+        let Command::Append(args) = Cli::parse_from(["fencepost", "append"].iter().chain(args)).command else { panic!() };
+        let events = parse_events(br#"{"type":"T","data":1,"tags":["a"]}"#).expect("events");
+        let committed = match args.stream.clone() {
+            Some(stream) => to_stream(memory, &stream, args, events).await?,
+            None => to_log(memory, args, events).await?,
+        };
+        let (mut out, captured) = Captured::output(Format::Ndjson);
+        print(&committed, &mut out)?;
+        Ok(captured.json())
+    }
+
+    const QUERY: &str = r#"{"items":[{"tags":["a"]}]}"#;
+
+    #[tokio::test]
+    async fn a_condition_holds_until_somebody_else_appends() {
+        let memory = Memory::new();
+        let first = append(&memory, &["--unless", QUERY]).await.expect("nothing there yet");
+        assert_eq!(first["positions"], serde_json::json!(["1"]));
+        assert_eq!(append(&memory, &["--unless", QUERY]).await.expect_err("there now").code().exit(), 3);
+        let token = first["token"].as_str().expect("token");
+        append(&memory, &["--unless", QUERY, "--token", token]).await.expect("nothing came since");
+        assert_eq!(append(&memory, &["--unless", QUERY, "--token", token]).await.expect_err("one came").code().exit(), 3);
+        assert!(append(&memory, &[]).await.expect("unconditional")["token"].is_null());
+    }
+
+    #[tokio::test]
+    async fn a_commit_id_is_recorded_once() {
+        let memory = Memory::new();
+        let commit = ["--commit", "0191d7a0-0000-7000-8000-000000000001"];
+        let first = append(&memory, &commit).await.expect("appends");
+        assert_eq!(append(&memory, &commit).await.expect("the same outcome"), first);
+        assert_eq!(first["commit"], commit[1]);
+    }
+
+    #[tokio::test]
+    async fn a_stream_expects_its_number_of_events() {
+        let memory = Memory::new();
+        let to = |expect: &'static str| ["--stream", "s", "--expect", expect];
+        assert_eq!(append(&memory, &to("1")).await.expect_err("empty").code().exit(), 3);
+        assert_eq!(append(&memory, &to("none")).await.expect("new")["version"], 1);
+        assert_eq!(append(&memory, &to("none")).await.expect_err("there").code().exit(), 3);
+        assert_eq!(append(&memory, &to("1")).await.expect("one event")["version"], 2);
+        append(&memory, &["--stream", "s", "--expect", "any", "--snapshot", r#"{"sum": 3}"#]).await.expect("with a snapshot");
+        let loaded = memory.load(&"s".try_into().expect("name"), LoadOptions::default().snapshot(["state"])).await.expect("loads");
+        assert_eq!((loaded.snapshots[0].version, loaded.snapshots[0].state.as_ref()), (3, &br#"{"sum": 3}"#[..]));
+    }
+}

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use fencepost::{Env, EventLog, Query, ReadOptions, Result, Units};
+use fencepost::{Env, EventLog, Feed, Query, ReadOptions, Result, Units};
 use futures::TryStreamExt;
 use serde::Serialize;
 
@@ -53,13 +53,17 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
     let url = place.url().unwrap_or("memory:");
     let store = fencepost::Store::builder(url)?.create(true).open().await?;
     let log = store.log()?;
+    perform(args, url, log, store.feed().ok(), out).await
+}
+
+async fn perform(args: Args, url: &str, log: Arc<dyn EventLog>, feed: Option<Arc<dyn Feed>>, out: &mut Output) -> Outcome {
     let began = Instant::now();
     // A name of its own, so that a store which outlives the demo can hold many.
     let run = Env::system().new_id().simple().to_string().split_off(26);
     let campus = Campus { run: run.clone(), capacity: args.capacity, limit: args.limit };
-    let watch = match store.feed() {
-        Ok(feed) => Some(feed::Watch::begin(&*feed, &campus).await?),
-        Err(_) => None,
+    let watch = match feed {
+        Some(feed) => Some(feed::Watch::begin(&*feed, &campus).await?),
+        None => None,
     };
 
     let mut units = open_courses(&*log, &campus, args.courses).await?;
@@ -157,4 +161,44 @@ async fn check(log: &dyn EventLog, campus: &Campus, courses: u32) -> Result<Chec
     }
     let busiest = students.values().copied().max().unwrap_or(0);
     Ok(Check { enrolled, fullest_course: fullest, busiest_student: busiest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Captured;
+    use fencepost::Memory;
+
+    fn small() -> Args {
+        Args { courses: 4, capacity: 3, students: 12, limit: 2, workers: 8, seed: 7 }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn the_demo_fills_the_courses_and_breaks_no_rule() {
+        let (mut out, captured) = Captured::output(Format::Ndjson);
+        let memory = Memory::new();
+        perform(small(), "memory:", Arc::new(memory.clone()), Some(Arc::new(memory)), &mut out).await.expect("ends well");
+        let report = captured.json();
+        assert_eq!(report["enrolled"], 12, "4 courses of 3 seats: {report}");
+        assert_eq!(report["check"]["enrolled"], 12);
+        assert_eq!(report["check"]["fullest_course"], 3);
+        assert_eq!(report["full"].as_u64().zip(report["at_limit"].as_u64()).map(|(full, limit)| full + limit), Some(24));
+        assert_eq!(report["feed"]["events"], 16);
+        assert_eq!(report["feed"]["last"].as_array().map(Vec::len), Some(5));
+    }
+
+    #[tokio::test]
+    async fn the_check_sees_a_course_that_is_over_capacity() {
+        let memory = Memory::new();
+        let campus = Campus { run: "x".into(), capacity: 1, limit: 1 };
+        for student in ["student:a", "student:a", "student:b"] {
+            let event = fencepost::Event::new(ENROLLED, "{}").and_then(|e| e.tag(campus.course(1))?.tag(student)).expect("event");
+            EventLog::append(&memory, fencepost::Append::new([event])).await.expect("appends");
+        }
+        let check = check(&memory, &campus, 1).await.expect("reads");
+        assert_eq!((check.fullest_course, check.busiest_student, check.enrolled), (3, 2, 3));
+        assert!(check.broken(&Args { capacity: 2, ..small() }).is_some_and(|why| why.contains("seats")));
+        assert!(check.broken(&Args { limit: 1, ..small() }).is_some_and(|why| why.contains("limit")));
+        assert!(check.broken(&small()).is_none());
+    }
 }

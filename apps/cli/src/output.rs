@@ -112,12 +112,6 @@ impl Output {
         Self { to: Box::new(BufWriter::with_capacity(64 * 1024, io::stdout())), format, paint: Paint::stdout(), width, events: 0 }
     }
 
-    /// For tests: somewhere else.
-    #[cfg(test)]
-    pub(crate) fn to(to: impl Write + 'static, format: Format) -> Self {
-        Self { to: Box::new(to), format, paint: Paint::none(), width: None, events: 0 }
-    }
-
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }
@@ -216,4 +210,37 @@ pub(crate) fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
     bar.enable_steady_tick(std::time::Duration::from_millis(100));
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style.progress_chars("━━─")).with_message(what)
+}
+
+/// What a test reads instead of a terminal.
+#[cfg(test)]
+#[derive(Clone, Default)]
+pub(crate) struct Captured(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+#[cfg(test)]
+impl Captured {
+    pub(crate) fn output(format: Format) -> (Output, Self) {
+        let captured = Self::default();
+        (Output { to: Box::new(captured.clone()), format, paint: Paint::none(), width: None, events: 0 }, captured)
+    }
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("lock").clone()).expect("UTF-8")
+    }
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.text()).expect("one JSON document")
+    }
+    pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
+        self.text().lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+}
+
+#[cfg(test)]
+impl Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("lock").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

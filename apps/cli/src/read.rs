@@ -45,10 +45,8 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
     let plan = Plan::of(args)?;
     let store = builder.open().await?;
     match plan {
-        Plan::Stream { stream, how: Some(options) } => print(store.streams().read(&stream, options), Some(&stream), out).await,
-        Plan::Stream { stream, how: None } => stream_with_token(&*store.streams(), &stream, out).await,
-        Plan::Query { query, how: Some(options) } => print(store.log()?.read(&query, options), None, out).await,
-        Plan::Query { query, how: None } => query_with_token(&*store.log()?, &query, out).await,
+        Plan::Stream { stream, how } => of_stream(&*store.streams(), &stream, how, out).await,
+        Plan::Query { query, how } => of_log(&*store.log()?, &query, how, out).await,
     }
 }
 
@@ -102,16 +100,99 @@ fn write(event: &Recorded, stream: Option<&StreamName>, out: &mut Output) -> Out
     Ok(out.event(&stream.into_iter().fold(line, EventLine::stream))?)
 }
 
-async fn query_with_token(log: &dyn EventLog, query: &Query, out: &mut Output) -> Outcome {
-    let sourced = log.source(query, None).await?;
-    sourced.events.iter().try_for_each(|event| write(event, None, out))?;
-    let ending = [("token".to_string(), sourced.token.to_string().into())].into_iter().collect();
-    Ok(out.end(Some(&ending))?)
+async fn of_log(log: &dyn EventLog, query: &Query, how: Option<ReadOptions>, out: &mut Output) -> Outcome {
+    let Some(options) = how else {
+        let sourced = log.source(query, None).await?;
+        sourced.events.iter().try_for_each(|event| write(event, None, out))?;
+        let ending = [("token".to_string(), sourced.token.to_string().into())].into_iter().collect();
+        return Ok(out.end(Some(&ending))?);
+    };
+    print(log.read(query, options), None, out).await
 }
 
-async fn stream_with_token(streams: &dyn StreamStore, stream: &StreamName, out: &mut Output) -> Outcome {
-    let loaded = streams.load(stream, LoadOptions::default()).await?;
-    loaded.events.iter().try_for_each(|event| write(event, Some(stream), out))?;
-    let ending = [("token".to_string(), loaded.token.to_string().into()), ("version".to_string(), loaded.version.into())];
-    Ok(out.end(Some(&ending.into_iter().collect()))?)
+async fn of_stream(streams: &dyn StreamStore, stream: &StreamName, how: Option<StreamReadOptions>, out: &mut Output) -> Outcome {
+    let Some(options) = how else {
+        let loaded = streams.load(stream, LoadOptions::default()).await?;
+        loaded.events.iter().try_for_each(|event| write(event, Some(stream), out))?;
+        let ending = [("token".to_string(), loaded.token.to_string().into()), ("version".to_string(), loaded.version.into())];
+        return Ok(out.end(Some(&ending.into_iter().collect()))?);
+    };
+    print(streams.read(stream, options), Some(stream), out).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::output::{Captured, Format};
+    use clap::Parser;
+    use fencepost::{Append, Event, Memory};
+    use serde_json::json;
+
+    async fn three() -> Memory {
+        let memory = Memory::new();
+        for n in 1..=3 {
+            let event = Event::new("T", format!("{n}")).and_then(|e| e.tag("a")).expect("event");
+            EventLog::append(&memory, Append::new([event])).await.expect("appends");
+        }
+        memory
+    }
+
+    async fn read(memory: &Memory, args: &str, format: Format) -> Captured {
+        let Command::Read(args) = Cli::parse_from(format!("fencepost read {args}").split_whitespace()).command else { panic!() };
+        let (mut out, captured) = Captured::output(format);
+        match Plan::of(args).expect("plan") {
+            Plan::Stream { stream, how } => of_stream(memory, &stream, how, &mut out).await,
+            Plan::Query { query, how } => of_log(memory, &query, how, &mut out).await,
+        }
+        .expect("reads");
+        captured
+    }
+
+    fn bodies(lines: &[serde_json::Value]) -> Vec<u64> {
+        lines.iter().filter_map(|line| line["data"].as_u64()).collect()
+    }
+
+    #[tokio::test]
+    async fn direction_after_and_limit_are_as_asked() {
+        let memory = three().await;
+        for (args, expected) in [
+            ("", vec![1, 2, 3]),
+            ("--after 1", vec![2, 3]),
+            ("--backwards --limit 2", vec![3, 2]),
+            ("--backwards --after 2", vec![1]),
+            ("--stream a --after 2", vec![3]),
+            ("--stream a --backwards --limit 1", vec![3]),
+            ("--tag b", vec![]),
+            ("--type T --tag a --limit 1", vec![1]),
+            ("--query {}", vec![1, 2, 3]),
+        ] {
+            assert_eq!(bodies(&read(&memory, args, Format::Ndjson).await.lines()), expected, "{args}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_ends_the_lines_and_guards_them() {
+        let memory = three().await;
+        let lines = read(&memory, "--tag a --with-token", Format::Ndjson).await.lines();
+        assert_eq!(bodies(&lines), [1, 2, 3]);
+        let token: fencepost::Token = lines[3]["token"].as_str().expect("token").parse().expect("parses");
+        assert!(memory.unchanged(&token).await.expect("asks"));
+        let lines = read(&memory, "--stream a --with-token", Format::Ndjson).await.lines();
+        assert_eq!((&lines[2]["stream"], &lines[2]["version"], &lines[3]["version"]), (&json!("a"), &json!(3), &json!(3)));
+    }
+
+    #[tokio::test]
+    async fn json_is_one_document_also_when_empty() {
+        let memory = three().await;
+        assert_eq!(read(&memory, "", Format::Json).await.json()["events"].as_array().map(Vec::len), Some(3));
+        assert_eq!(read(&memory, "--tag b", Format::Json).await.json(), json!({ "events": [] }));
+        assert!(read(&memory, "--with-token", Format::Json).await.json()["token"].is_string());
+    }
+
+    #[tokio::test]
+    async fn a_table_has_one_line_an_event() {
+        let text = read(&three().await, "", Format::Table).await.text();
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
 }

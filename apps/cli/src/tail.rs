@@ -165,3 +165,78 @@ impl Consumer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::output::{Captured, Format};
+    use clap::Parser;
+    use fencepost::{Append, Event, EventLog, Memory};
+    use std::future::{pending, ready};
+
+    async fn append(memory: &Memory, events: std::ops::RangeInclusive<u64>) {
+        for n in events {
+            let event = Event::new("T", n.to_string()).and_then(|e| e.tag(if n % 2 == 0 { "even" } else { "odd" })).expect("event");
+            EventLog::append(memory, Append::new([event])).await.expect("appends");
+        }
+    }
+
+    async fn tail(memory: &Memory, args: &str, ended: impl Future<Output = ()>) -> (Vec<serde_json::Value>, Outcome) {
+        let Command::Tail(args) = Cli::parse_from(format!("fencepost tail {args}").split_whitespace()).command else { panic!() };
+        let (mut out, captured) = Captured::output(Format::Ndjson);
+        let outcome = follow(args, memory, memory, ended, &mut out).await;
+        (captured.lines(), outcome)
+    }
+
+    fn bodies(lines: &[serde_json::Value]) -> Vec<u64> {
+        lines.iter().filter_map(|line| line["data"].as_u64()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_line_resumes_behind_itself() {
+        let memory = Memory::new();
+        append(&memory, 1..=4).await;
+        let (lines, outcome) = tail(&memory, "--once", pending()).await;
+        outcome.expect("ends");
+        assert_eq!(bodies(&lines), [1, 2, 3, 4]);
+        let from = lines[1]["checkpoint"].as_str().expect("checkpoint").to_string();
+        assert_eq!(bodies(&tail(&memory, &format!("--once --from {from}"), pending()).await.0), [3, 4]);
+        assert_eq!(bodies(&tail(&memory, "--once --from now", pending()).await.0), [] as [u64; 0]);
+        assert_eq!(bodies(&tail(&memory, "--tag even --limit 1", pending()).await.0), [2]);
+    }
+
+    #[tokio::test]
+    async fn a_consumer_goes_on_where_it_was_left() {
+        let memory = Memory::new();
+        append(&memory, 1..=5).await;
+        assert_eq!(bodies(&tail(&memory, "--consumer c --limit 2", pending()).await.0), [1, 2]);
+        assert_eq!(bodies(&tail(&memory, "--consumer c --once", pending()).await.0), [3, 4, 5]);
+        assert_eq!(bodies(&tail(&memory, "--consumer c --once --from start", pending()).await.0), [] as [u64; 0]);
+        append(&memory, 6..=6).await;
+        assert_eq!(bodies(&tail(&memory, "--consumer c --once", pending()).await.0), [6]);
+        assert_eq!(bodies(&tail(&memory, "--consumer d --once --tag even", pending()).await.0), [2, 4, 6]);
+    }
+
+    #[tokio::test]
+    async fn asked_to_end_it_ends_well_and_saves_what_was_printed() {
+        let memory = Memory::new();
+        append(&memory, 1..=3).await;
+        let (lines, outcome) = tail(&memory, "--consumer c", ready(())).await;
+        outcome.expect("ends well");
+        let printed = bodies(&lines);
+        let rest = bodies(&tail(&memory, "--consumer c --once", pending()).await.0);
+        assert_eq!([printed, rest].concat(), [1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn two_under_one_name_are_told() {
+        let memory = Memory::new();
+        append(&memory, 1..=2).await;
+        let (consumer, _) = Consumer::resume("c".into(), From::Start, &memory).await.expect("loads");
+        let mut consumer = consumer.expect("a consumer");
+        tail(&memory, "--consumer c --limit 1", pending()).await.1.expect("the other one");
+        consumer.passed(Checkpoint::seal("memory", &2usize));
+        assert_eq!(consumer.save(&memory).await.expect_err("moved by the other").code().exit(), 3);
+    }
+}
