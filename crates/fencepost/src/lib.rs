@@ -22,6 +22,8 @@ mod dynamo;
 mod layout;
 #[cfg(feature = "dynamo")]
 mod store;
+#[cfg(feature = "dynamo")]
+mod url;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -37,5 +39,21 @@ pub use state::{Checkpoints, Revision, State, States};
 pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
 pub use units::Units;
 
+#[cfg(feature = "embedded")]
+pub use dynamo::embedded::Engine;
 #[cfg(feature = "dynamo")]
-pub use store::{Builder, Collected, Finding, Stats, Store, TableStats, Verified, open};
+pub use dynamo::Timeouts;
+#[cfg(feature = "embedded")]
+pub use dynamo::embedded::Engine;
+#[cfg(feature = "dynamo")]
+pub use dynamo::table::{
+    Billing, Created, Described, Difference, Format, IndexSpec, KeyKind, KeySpec, Projection, Role, Scope, StreamChoice, StreamView,
+    TableOptions,
+};
+#[cfg(all(feature = "dynamo", feature = "testing"))]
+#[doc(hidden)]
+pub use layout::ledger::Mutation;
+#[cfg(feature = "dynamo")]
+pub use layout::{Collected, Finding, Verified};
+#[cfg(feature = "dynamo")]
+pub use store::{Builder, Stats, Store, TableStats, Tables, open};

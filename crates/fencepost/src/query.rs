@@ -102,6 +102,11 @@ impl Query {
         Self::item([] as [&str; 0], [tag])
     }
 
+    /// Events that carry this tag, already checked.
+    pub fn of_tag(tag: Tag) -> Self {
+        Self { items: vec![QueryItem { types: BTreeSet::new(), tags: [tag].into() }] }
+    }
+
     /// Events that carry all of these tags.
     pub fn tags<T: AsRef<str>>(tags: impl IntoIterator<Item = T>) -> Result<Self> {
         Self::item([] as [&str; 0], tags)

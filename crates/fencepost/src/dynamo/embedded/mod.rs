@@ -1,9 +1,12 @@
-//! stub until the engine lands
-use crate::error::Result;
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
-pub(super) fn memory() -> Result<SharedHttpClient> {
-    unimplemented!()
-}
-pub(super) fn file(_: &str) -> Result<SharedHttpClient> {
-    unimplemented!()
-}
+//! The embedded engine: DynamoDB's operations in this process, behind the SDK's own HTTP seam. Without the feature `embedded`
+//! the same names are there and refuse, so that nobody else needs a `cfg`.
+
+#[cfg(not(feature = "embedded"))]
+mod disabled;
+#[cfg(feature = "embedded")]
+mod enabled;
+
+#[cfg(not(feature = "embedded"))]
+pub(crate) use disabled::Engine;
+#[cfg(feature = "embedded")]
+pub use enabled::Engine;

@@ -52,6 +52,8 @@ struct Run<'a> {
     looked: Option<End>,
     doubt: bool,
     losses: BTreeMap<Series, u32>,
+    /// The stream that the append is to, if it is to one, and its end once the commit is known to have landed.
+    stream: Option<(Series, End)>,
 }
 
 /// What a look from the base showed.
@@ -63,8 +65,45 @@ enum Looked {
 }
 
 impl Ledger {
-    pub(super) async fn append_commit(&self, op: &Op, append: &Append) -> Result<Committed> {
+    /// Appends; with a stream also tells where that ends with this commit.
+    pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<(Committed, End)> {
         check_size(append.events())?;
+        match self.append_unless_recorded(op, append, stream).await {
+            // Under an id of the caller's it may have been recorded when the condition still held: then that is the answer.
+            Err(conflict @ Error::Conflict(_)) if append.commit_id().is_some() => {
+                self.recorded_before(op, append, stream).await?.ok_or(conflict)
+            }
+            done => done,
+        }
+    }
+
+    async fn append_unless_recorded(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<(Committed, End)> {
+        let mut run = self.begin(append, stream)?;
+        if let Some(condition) = append.condition() {
+            run.boundary = Some(self.boundary(op, condition).await?);
+        }
+        self.check_items(&run)?;
+        let done = match self.look_first(op, &mut run).await? {
+            Some(done) => done,
+            None => self.tries_in_turn(op, &mut run).await?,
+        };
+        Ok((done, run.stream.map_or(End::default(), |(_, end)| end)))
+    }
+
+    /// The outcome of an append under a commit id that the caller gave, if it was recorded before.
+    pub(super) async fn recorded_before(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<Option<(Committed, End)>> {
+        let mut run = self.begin(append, stream)?;
+        let mut done = self.look_first(op, &mut run).await?;
+        if run.once && done.is_none() {
+            let key = item::once_key(self.namespace(), run.intent.commit);
+            if let Some(once) = self.dynamo().get(op, self.table(), key, Freshness::Strong).await? {
+                done = Some(self.own(op, &mut run, &Part::Once, &once).await?);
+            }
+        }
+        Ok(done.map(|done| (done, run.stream.map_or(End::default(), |(_, end)| end))))
+    }
+
+    fn begin<'a>(&self, append: &'a Append, stream: Option<&Series>) -> Result<Run<'a>> {
         let given = append.commit_id();
         let began = append.base().map(|base| Began::open(base, self.namespace())).transpose()?;
         let (lane, untagged) = self.keeps_to(began.as_ref());
@@ -73,29 +112,46 @@ impl Ledger {
         if let Some(began) = &began
             && began.series != intent.first
         {
-            return Err(Refused::Foreign { what: "base", of: format!("series {}", began.series), here: format!("series {}", intent.first) }.into());
+            let (of, here) = (format!("series {}", began.series), format!("series {}", intent.first));
+            return Err(Refused::Foreign { what: "base", of, here }.into());
         }
-        let once = began.as_ref().map_or(given.is_some(), |began| began.once);
-        let boundary = match append.condition() {
-            None => None,
-            Some(condition) => Some(self.boundary(op, condition).await?),
-        };
-        self.check_items(&intent, boundary.as_ref(), once)?;
-        let doubt = began.is_some();
-        let (ends, losses) = (BTreeMap::new(), BTreeMap::new());
-        let mut run = Run { intent, boundary, ends, lane: None, set: None, once, began, looked: None, doubt, losses };
-        if run.began.is_some() && !self.mutated(Mutation::RepeatAtEnd) {
-            match self.look(op, &run).await? {
-                Looked::Landed(done) => return Ok(*done),
-                Looked::Not(end) => run.looked = Some(end),
+        Ok(Run {
+            intent,
+            boundary: None,
+            ends: BTreeMap::new(),
+            lane: None,
+            set: None,
+            once: began.as_ref().map_or(given.is_some(), |began| began.once),
+            doubt: began.is_some(),
+            began,
+            looked: None,
+            losses: BTreeMap::new(),
+            stream: stream.map(|series| (series.clone(), End::default())),
+        })
+    }
+
+    /// A repeat looks for its commit before anything else.
+    async fn look_first(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
+        if run.began.is_none() || self.mutated(Mutation::RepeatAtEnd) {
+            return Ok(None);
+        }
+        match self.look(op, run).await? {
+            Looked::Landed(done) => Ok(Some(*done)),
+            Looked::Not(end) => {
+                run.looked = Some(end);
+                Ok(None)
             }
         }
-        // A lane takes one commit after another: waiting for one's turn is cheaper than losing the race to one's own process.
-        let turn = match self.settings().lanes() {
-            Some(_) => Some(self.lane_turn(op, lane).await?),
-            None => None,
+    }
+
+    async fn tries_in_turn(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
+        let lane = match run.intent.home {
+            Series::Lane(lane) => lane,
+            _ => return self.tries(op, run, 0).await,
         };
-        let done = self.tries(op, &mut run, lane).await;
+        // A lane takes one commit after another: waiting for one's turn is cheaper than losing the race to one's own process.
+        let turn = self.lane_turn(op, lane).await?;
+        let done = self.tries(op, run, lane).await;
         drop(turn);
         done
     }
@@ -219,10 +275,12 @@ impl Ledger {
     }
 
     /// Items of one transaction, counted before any call.
-    fn check_items(&self, intent: &Intent<'_>, boundary: Option<&Boundary<'_>>, once: bool) -> Result<()> {
-        let checks = boundary.map_or(0, |b| b.model.keys().filter(|c| !intent.carried.contains_key(c) && !self.is_own_lane(c)).count());
-        let lane = usize::from(self.settings().lanes().is_some());
-        let items = intent.items(checks) + lane + usize::from(intent.needs_chunks()) + usize::from(once);
+    fn check_items(&self, run: &Run<'_>) -> Result<()> {
+        let intent = &run.intent;
+        let written = |cover: &&Series| intent.carried.contains_key(cover) || **cover == intent.home;
+        let checks = run.boundary.iter().flat_map(|b| b.model.keys()).filter(|cover| !written(cover)).count();
+        let lane = usize::from(matches!(intent.home, Series::Lane(_)));
+        let items = intent.carried.len() + checks + lane + usize::from(intent.needs_chunks()) + usize::from(run.once);
         if items > TRANSACTION_ITEMS {
             return Err(Refused::TooManyItems { items, limit: TRANSACTION_ITEMS }.into());
         }
@@ -328,7 +386,9 @@ impl Ledger {
         }
     }
 
-    fn landed(&self, op: &Op, run: &Run<'_>, lane: u8, stamp: u64) -> Committed {
+    fn landed(&self, op: &Op, run: &mut Run<'_>, lane: u8, stamp: u64) -> Committed {
+        let stream = run.stream.as_ref().map(|(series, _)| (series.clone(), self.a_try(run, lane, stamp).end_after(series)));
+        run.stream = stream;
         let this = self.a_try(run, lane, stamp);
         for series in run.intent.carried.keys().chain(this.lane.map(|_| Series::Lane(lane)).as_ref()) {
             self.remember(series, this.end_after(series));
@@ -447,7 +507,7 @@ impl Ledger {
     }
 
     /// An item of ours is there already: an earlier try landed, and its answer was lost.
-    async fn own(&self, op: &Op, run: &Run<'_>, part: &Part, item: &Item) -> Result<Committed> {
+    async fn own(&self, op: &Op, run: &mut Run<'_>, part: &Part, item: &Item) -> Result<Committed> {
         let home = match part {
             Part::Once => item::home_of(item).map_err(|m| item::corrupt(item, &m))?,
             Part::Seal => None,
@@ -463,7 +523,7 @@ impl Ledger {
     }
 
     /// The outcome of a commit that landed before, from its home.
-    async fn outcome(&self, op: &Op, run: &Run<'_>, (series, version): (Series, u64)) -> Result<Committed> {
+    async fn outcome(&self, op: &Op, run: &mut Run<'_>, (series, version): (Series, u64)) -> Result<Committed> {
         let home = self.slot_surely(op, &series, version).await?;
         let corrupt = |what: &str| Error::corrupt("ledger", format!("{series} @{version}: {what}"));
         let outcome = home.home.as_ref().ok_or_else(|| corrupt("a home without its list of slots"))?;
@@ -478,6 +538,11 @@ impl Ledger {
             _ => 0,
         };
         let positions = plan::positions(self.settings(), run.intent.events.len(), before, home.stamp, home.commit);
+        if let Some((stream, end)) = &mut run.stream
+            && let Some(version) = outcome.written.get(stream)
+        {
+            *end = self.slot_surely(op, stream, *version).await?.end();
+        }
         let mut token = None;
         if let Some(boundary) = &run.boundary {
             let mut covers = boundary.model.clone();
@@ -493,7 +558,7 @@ impl Ledger {
     }
 
     /// Looks for our commit from the base on.
-    async fn look(&self, op: &Op, run: &Run<'_>) -> Result<Looked> {
+    async fn look(&self, op: &Op, run: &mut Run<'_>) -> Result<Looked> {
         let Some(began) = &run.began else { return Ok(Looked::Not(End::default())) };
         // From the slot before the base, whose end is needed where nothing has come since.
         let after = began.version.saturating_sub(2);

@@ -163,9 +163,6 @@ impl Ledger {
         }
     }
 
-    fn is_own_lane(&self, series: &Series) -> bool {
-        *series == Series::Lane(self.0.lane)
-    }
     /// A repeat keeps to the lane or untagged series of its base.
     fn keeps_to(&self, began: Option<&Began>) -> (u8, u8) {
         match began.map(|began| &began.series) {
@@ -239,7 +236,7 @@ impl EventLog for Ledger {
 
     async fn append(&self, append: Append) -> Result<Committed> {
         let op = self.dynamo().op();
-        let committed = self.append_commit(&op, &append).await;
+        let committed = self.append_commit(&op, &append, None).await.map(|(committed, _)| committed);
         report("append", &op);
         committed
     }

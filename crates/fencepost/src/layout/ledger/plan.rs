@@ -1,6 +1,6 @@
 //! Planning a commit: which slots it leaves, where its bodies lie, and the writes of one try. Pure.
 
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::chunk::Set;
@@ -29,7 +29,7 @@ pub(crate) struct Intent<'a> {
     pub(crate) first: Series,
     pub(crate) home: Series,
     metas: Vec<Option<String>>,
-    packed: Vec<OnceCell<Vec<u8>>>,
+    packed: Vec<OnceLock<Vec<u8>>>,
     seats: Vec<Seat>,
     chunked: BTreeSet<Series>,
 }
@@ -73,7 +73,7 @@ impl<'a> Intent<'a> {
             first,
             home,
             metas,
-            packed: events.iter().map(|_| OnceCell::new()).collect(),
+            packed: events.iter().map(|_| OnceLock::new()).collect(),
             seats: vec![Seat::Home; events.len()],
             chunked: BTreeSet::new(),
         };
@@ -158,11 +158,6 @@ impl<'a> Intent<'a> {
     pub(crate) fn pack(&self, id: uuid::Uuid) -> Set {
         let out = (0u32..).zip(self.events).filter(|(index, _)| self.seats[*index as usize] == Seat::Chunk);
         Set::pack(id, out.map(|(index, event)| (index, event, self.metas[index as usize].as_deref())))
-    }
-
-    /// How many items one try writes and checks, without lanes, seal and once.
-    pub(crate) fn items(&self, checks: usize) -> usize {
-        self.carried.len() + checks
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn freshness(consistency: Consistency) -> Freshness {
 }
 
 impl Ledger {
-    fn find(&self, series: &Series, from: u64, to: u64) -> Find {
+    pub(super) fn find(&self, series: &Series, from: u64, to: u64) -> Find {
         Find {
             table: self.table().into(),
             hash: (HASH, text(series.key(self.namespace()))),
@@ -164,7 +164,7 @@ impl Ledger {
     }
 
     /// Pages of slots; forwards only the contiguous run from `expected` on.
-    fn pages(&self, find: Find, expected: Option<u64>) -> impl Stream<Item = Result<Vec<Slot>>> + Send + '_ {
+    pub(super) fn pages(&self, find: Find, expected: Option<u64>) -> impl Stream<Item = Result<Vec<Slot>>> + Send + '_ {
         stream::try_unfold((Some(None), expected, find), move |(next, mut expected, find)| async move {
             let Some(start) = next else { return Ok(None) };
             let op = self.dynamo().long_op();
@@ -241,4 +241,28 @@ fn merge(sources: Vec<Source<'_>>, direction: Direction) -> impl Stream<Item = R
             }
         }
     })
+}
+
+// What the feed over lanes reads.
+impl Ledger {
+    /// The last sequence of every lane.
+    pub(crate) async fn lane_ends(&self) -> Result<std::collections::BTreeMap<u8, u64>> {
+        let op = self.dynamo().op();
+        let mut ends = std::collections::BTreeMap::new();
+        for lane in 0..self.settings().lanes().unwrap_or(0) {
+            if let Some(slot) = self.last_slot(&op, &Series::Lane(lane), Freshness::Strong).await? {
+                ends.insert(lane, slot.version);
+            }
+        }
+        Ok(ends)
+    }
+
+    /// The events of a slot that match, each with its index in the commit.
+    pub(crate) async fn events_of(&self, slot: Slot, query: &Query) -> Result<Vec<(u32, Recorded)>> {
+        let op = self.dynamo().long_op();
+        let mut met = self.judge(&op, std::slice::from_ref(&slot), query).await?;
+        met.sort_by_key(|m| m.index());
+        let indexes: Vec<u32> = met.iter().map(|m| m.index()).collect();
+        Ok(indexes.into_iter().zip(self.hydrate(&op, met).await?).collect())
+    }
 }

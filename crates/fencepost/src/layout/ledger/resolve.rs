@@ -33,6 +33,11 @@ pub(super) struct Met {
 }
 
 impl Met {
+    /// Its index in the commit.
+    pub(super) fn index(&self) -> u32 {
+        self.entry.index
+    }
+
     /// Whether a reader who stands at these covers has it: a matching event at or below one of them was read there.
     pub(super) fn known_at(&self, covers: &BTreeMap<Series, End>) -> bool {
         covers.iter().any(|(cover, end)| match cover {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 
 use super::Ledger;
 use super::read::freshness;
 use super::series::{End, Series};
-use crate::dynamo::{Freshness, Op, report};
+use crate::dynamo::{Find, Freshness, Op, report};
 use crate::error::{Error, Refused, Result};
 use crate::event::{Recorded, StreamName, Tag};
 use crate::log::{After, Append, Committed, Direction};
@@ -104,14 +104,17 @@ impl Ledger {
             Expect::Version(version) => match self.at_version(op, &query, &series, version).await? {
                 AtVersion::Is(end) => Some(After::Token(self.stream_token(&query, &series, end))),
                 AtVersion::Not(conflict) if append.commit.is_none() => return Err(*conflict),
-                AtVersion::Not(conflict) => return self.repeat_or(op, append, *conflict).await,
+                AtVersion::Not(conflict) => {
+                    let (mut committed, end) = self.recorded_before(op, &append, Some(&series)).await?.ok_or(*conflict)?;
+                    committed.version = Some(end.count);
+                    return Ok(committed);
+                }
             },
         };
         if let Some(after) = after {
             append = append.unless(query.clone(), after);
         }
-        let mut committed = self.append_commit(op, &append).await?;
-        let end = self.end_of(op, &committed, &series).await?;
+        let (mut committed, end) = self.append_commit(op, &append, Some(&series)).await?;
         committed.version = Some(end.count);
         for snapshot in &step.snapshots {
             if let Err(error) = self.save_snapshot(op, stream.as_str(), &snapshot.name, &snapshot.state, end).await {
@@ -120,28 +123,6 @@ impl Ledger {
         }
         committed.units = op.units();
         Ok(committed)
-    }
-
-    /// The stream's end after a commit: from the token, or remembered since this append wrote it, or read.
-    async fn end_of(&self, op: &Op, committed: &Committed, series: &Series) -> Result<End> {
-        if let Some(token) = &committed.token {
-            return self.stream_end(token, series);
-        }
-        let remembered = self.remembered(series);
-        let found = match remembered {
-            Some(end) => Some(end),
-            None => self.last_slot(op, series, Freshness::Strong).await?.map(|slot| slot.end()),
-        };
-        // Others may have appended since: the commit's own slot is looked for downwards.
-        let mut end = found.unwrap_or_default();
-        while end.version > 0 {
-            let slot = self.slot_surely(op, series, end.version).await?;
-            if slot.commit == committed.commit || slot.version == 1 {
-                return Ok(slot.end());
-            }
-            end.version -= 1;
-        }
-        Ok(end)
     }
 
     /// The slot at which the stream has exactly this many events, if that is its end.
@@ -180,12 +161,27 @@ impl Ledger {
         Ok(found)
     }
 
-    /// The version is not there, but the commit was named: if it was recorded before, that is the answer.
-    async fn repeat_or(&self, op: &Op, append: Append, conflict: Error) -> Result<Committed> {
-        match self.recorded_before(op, &append).await? {
-            Some(committed) => Ok(committed),
-            None => Err(conflict),
-        }
+    /// Events of pages of slots from one version to another, numbered.
+    fn numbered_pages(&self, query: Query, series: Series, after: u64, to: u64, options: StreamReadOptions) -> impl Stream<Item = Result<Recorded>> + Send + '_ {
+        let backwards = options.direction == Direction::Backwards;
+        let find = Find {
+            reverse: backwards,
+            limit: options.limit.and_then(|limit| i32::try_from(limit.max(1)).ok()),
+            freshness: freshness(options.consistency),
+            ..self.find(&series, after + 1, to)
+        };
+        self.pages(find, (!backwards).then_some(after + 1))
+            .and_then(move |slots| {
+                let query = query.clone();
+                async move {
+                    let op = self.dynamo().long_op();
+                    let mut met = self.judge(&op, &slots, &query).await?;
+                    met.sort_by_key(|m| if backwards { u64::MAX - m.version } else { m.version });
+                    self.number(&op, met).await
+                }
+            })
+            .map_ok(|events| stream::iter(events.into_iter().map(Ok)))
+            .try_flatten()
     }
 
     fn read_stream_lazily<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {

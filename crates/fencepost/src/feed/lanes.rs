@@ -1,0 +1,155 @@
+//! The feed over lanes: every lane read strongly, merged so that a commit comes after all that it follows.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use super::{Delivery, Feed, From};
+use crate::error::Result;
+use crate::layout::ledger::Ledger;
+use crate::layout::ledger::item::Slot;
+use crate::layout::ledger::series::Series;
+use crate::layout::ledger::token::Reached;
+use crate::query::Query;
+
+/// Nothing new: asked again after this, twice as long each time …
+const SOON: Duration = Duration::from_millis(20);
+/// … up to this. An append through the same instance rings at once.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// The feed of a ledger with lanes.
+#[derive(Debug, Clone)]
+pub(crate) struct LaneFeed(pub(crate) Ledger);
+
+impl Feed for LaneFeed {
+    fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
+        let ledger = self.0.clone();
+        let start = async move {
+            let cursor = match Cursor::start(ledger, from, query).await {
+                Ok(cursor) => cursor,
+                Err(error) => return stream::once(async { Err(error) }).left_stream(),
+            };
+            let deliveries = stream::try_unfold(cursor, |mut cursor| async move {
+                let next = cursor.next().await?;
+                Ok(Some((next, cursor)))
+            });
+            deliveries.right_stream()
+        };
+        stream::once(start).flatten().boxed()
+    }
+}
+
+/// One subscription: how far it has come, and what it has read ahead.
+#[derive(Debug)]
+struct Cursor {
+    ledger: Ledger,
+    query: Query,
+    reached: Reached,
+    lanes: BTreeMap<u8, VecDeque<Slot>>,
+    ready: VecDeque<Delivery>,
+    /// Whether anything was passed since it was last said that all is caught up.
+    moved: bool,
+    pause: Duration,
+}
+
+impl Cursor {
+    async fn start(ledger: Ledger, from: From, query: Query) -> Result<Cursor> {
+        let incarnation = ledger.settings().incarnation;
+        let lanes = ledger.settings().lanes().unwrap_or(0);
+        let fresh = |lanes: BTreeMap<u8, u64>| Reached { namespace: ledger.namespace().into(), incarnation, lanes, within: None };
+        let reached = match from {
+            From::Start => fresh(BTreeMap::new()),
+            From::Now => fresh(ledger.lane_ends().await?),
+            From::Checkpoint(checkpoint) => Reached::open(&checkpoint, ledger.namespace(), incarnation)?,
+        };
+        let lanes = (0..lanes).map(|lane| (lane, VecDeque::new())).collect();
+        Ok(Cursor { ledger, query, reached, lanes, ready: VecDeque::new(), moved: true, pause: SOON })
+    }
+
+    fn delivered(&self, lane: u8) -> u64 {
+        self.reached.lanes.get(&lane).copied().unwrap_or(0)
+    }
+
+    async fn next(&mut self) -> Result<Delivery> {
+        loop {
+            if let Some(delivery) = self.ready.pop_front() {
+                return Ok(delivery);
+            }
+            let found = self.read_ahead().await?;
+            if self.deliver().await? {
+                self.pause = SOON;
+                continue;
+            }
+            if !found && std::mem::take(&mut self.moved) {
+                return Ok(Delivery::CaughtUp { checkpoint: self.reached.seal() });
+            }
+            // A dependency that does not show yet is committed already: it comes within moments.
+            let waiting = self.lanes.values().any(|slots| !slots.is_empty());
+            let pause = if waiting { SOON } else { self.pause };
+            let _ = tokio::time::timeout(pause, self.ledger.appended()).await;
+            self.pause = (pause * 2).min(IDLE);
+        }
+    }
+
+    /// A page of every lane of which nothing waits; whether anything came.
+    async fn read_ahead(&mut self) -> Result<bool> {
+        let mut found = false;
+        let op = self.ledger.dynamo().long_op();
+        let ledger = &self.ledger;
+        let wanted: Vec<(u8, u64)> = self.lanes.iter().filter(|(_, slots)| slots.is_empty()).map(|(lane, _)| (*lane, self.delivered(*lane))).collect();
+        let pages = wanted.iter().map(|(lane, after)| {
+            let op = &op;
+            async move { Ok::<_, crate::error::Error>((*lane, ledger.slots_after(op, &Series::Lane(*lane), *after, None).await?)) }
+        });
+        for (lane, slots) in futures::future::try_join_all(pages).await? {
+            found |= !slots.is_empty();
+            self.lanes.entry(lane).or_default().extend(slots);
+        }
+        Ok(found)
+    }
+
+    /// Hands over commits whose dependencies are delivered, the lowest stamp first; whether there were any.
+    async fn deliver(&mut self) -> Result<bool> {
+        let mut any = false;
+        // A bounded number at a time: bodies are fetched for what is handed over next.
+        for _ in 0..256 {
+            let is_ready = |slot: &&Slot| slot.deps.iter().all(|(lane, seq)| self.delivered(*lane) >= *seq);
+            let next = self.lanes.iter().filter_map(|(lane, slots)| slots.front().filter(is_ready).map(|slot| (slot.stamp, *lane))).min();
+            let Some((_, lane)) = next else { break };
+            let Some(slot) = self.lanes.get_mut(&lane).and_then(VecDeque::pop_front) else { break };
+            any = true;
+            self.moved = true;
+            self.hand_over(lane, slot).await?;
+            if !self.ready.is_empty() {
+                break;
+            }
+        }
+        Ok(any)
+    }
+
+    async fn hand_over(&mut self, lane: u8, slot: Slot) -> Result<()> {
+        let (seq, done) = (slot.version, self.reached.within.filter(|(l, s, _)| *l == lane && *s == slot.version).map(|(.., index)| index));
+        let events = self.ledger.events_of(slot, &self.query).await?;
+        let last = events.len();
+        for (at, (index, event)) in events.into_iter().enumerate() {
+            if done.is_some_and(|done| index <= done) {
+                continue;
+            }
+            let mut reached = self.reached.clone();
+            if at + 1 == last {
+                reached.lanes.insert(lane, seq);
+                reached.within = None;
+            } else {
+                reached.within = Some((lane, seq, index));
+            }
+            self.ready.push_back(Delivery::Event { event: Box::new(event), checkpoint: reached.seal() });
+        }
+        self.reached.lanes.insert(lane, seq);
+        if self.reached.within.is_some_and(|(l, s, _)| l == lane && s <= seq) {
+            self.reached.within = None;
+        }
+        Ok(())
+    }
+}

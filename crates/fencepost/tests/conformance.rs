@@ -1,0 +1,103 @@
+//! The conformance suite for every store: one named test per case and store. One line each: `conformance!(name, open)`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fencepost::testing::conformance::{INDEXED_TYPES, Subject};
+use fencepost::{
+    After, Append, Committed, Error, EventLog, Memory, Query, ReadOptions, Recorded, Refused, Result, Sourced, Token, conformance,
+};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+conformance!(memory, open_memory);
+// The suite itself: what it asserts to be refused, on a store that refuses all that a store may.
+conformance!(restricted, open_restricted);
+
+async fn open_memory() -> Subject {
+    let memory = Memory::new();
+    // Clones share the events and nothing else, which is all that a second process would.
+    Subject { second: Some(Box::new(memory_subject(memory.clone()))), ..memory_subject(memory) }
+}
+
+fn memory_subject(memory: Memory) -> Subject {
+    let capabilities = memory.capabilities();
+    let memory = Arc::new(memory);
+    Subject {
+        log: Some(memory.clone()),
+        streams: memory.clone(),
+        feed: Some(memory.clone()),
+        checkpoints: memory.clone(),
+        states: memory,
+        second: None,
+        capabilities,
+    }
+}
+
+async fn open_restricted() -> Subject {
+    let memory = Memory::new();
+    Subject { second: Some(Box::new(restricted_subject(memory.clone()))), ..restricted_subject(memory) }
+}
+
+fn restricted_subject(memory: Memory) -> Subject {
+    let mut subject = memory_subject(memory.clone());
+    subject.log = Some(Arc::new(Restricted(memory)));
+    subject.feed = None;
+    subject.capabilities.untagged_conditions = false;
+    subject.capabilities.untagged_reads = false;
+    subject.capabilities.counted_positions = false;
+    subject.capabilities.feed = false;
+    subject.capabilities.max_tags = MAX_TAGS;
+    subject
+}
+
+const MAX_TAGS: usize = 98;
+
+/// Memory that holds no condition and no read without a tag, but for the indexed types, and takes no bare position.
+#[derive(Debug)]
+struct Restricted(Memory);
+
+fn unsupported(what: &str) -> Error {
+    Refused::Unsupported { what: what.into(), remedy: "use a tag, an indexed type, or a token".into() }.into()
+}
+
+fn held(query: &Query) -> Result<()> {
+    let indexed =
+        query.items().iter().all(|item| !item.tags().is_empty() || item.types().iter().all(|ty| INDEXED_TYPES.contains(&ty.as_str())));
+    if indexed && !query.is_all() { Ok(()) } else { Err(unsupported("a query without a tag")) }
+}
+
+#[async_trait]
+impl EventLog for Restricted {
+    async fn source(&self, query: &Query, since: Option<&Token>) -> Result<Sourced> {
+        held(query)?;
+        let sourced = self.0.source(query, since).await?;
+        Ok(Sourced::new(sourced.events, sourced.token, None, sourced.units))
+    }
+
+    async fn append(&self, append: Append) -> Result<Committed> {
+        let tags: BTreeSet<_> = append.events().iter().flat_map(|event| event.tags()).collect();
+        if tags.len() > MAX_TAGS {
+            return Err(Refused::TooManyItems { items: tags.len() + 2, limit: MAX_TAGS + 2 }.into());
+        }
+        if let Some(condition) = append.condition() {
+            held(&condition.query)?;
+            if matches!(condition.after, After::Position(_)) {
+                return Err(unsupported("a bare position"));
+            }
+        }
+        EventLog::append(&self.0, append).await
+    }
+
+    async fn unchanged(&self, token: &Token) -> Result<bool> {
+        self.0.unchanged(token).await
+    }
+
+    fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {
+        match held(query) {
+            Ok(()) => EventLog::read(&self.0, query, options),
+            Err(error) => futures::stream::iter([Err(error)]).boxed(),
+        }
+    }
+}
