@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use fencepost::Engine;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{Output, talk};
-use crate::pending::Engine;
 use crate::signal::asked_to_end;
 
 /// Serve the embedded engine as a DynamoDB endpoint

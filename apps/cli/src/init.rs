@@ -3,13 +3,12 @@
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use fencepost::EventType;
-use serde_json::json;
+use fencepost::{Billing, EventType, Format, Scope, StreamChoice, TableOptions, Tables};
+use serde_json::{Value, json};
 
 use crate::args::Place;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{Output, printable};
-use crate::pending::{self, Billing, Definition, StreamSetting, TableOptions};
+use crate::output::{Output, printable, progress, table};
 
 /// Create the tables, or verify them and say what differs
 ///
@@ -57,7 +56,7 @@ impl FromStr for Paid {
             return Ok(Self(Billing::OnDemand));
         }
         let (read, write) = text.strip_prefix("provisioned:").and_then(|units| units.split_once(':')).ok_or(EXPECTED)?;
-        let units = |text: &str| text.parse().ok().filter(|units: &i64| *units > 0).ok_or(EXPECTED);
+        let units = |text: &str| text.parse().ok().filter(|units: &u32| *units > 0).ok_or(EXPECTED);
         Ok(Self(Billing::Provisioned { read: units(read)?, write: units(write)? }))
     }
 }
@@ -84,51 +83,71 @@ enum Print {
 }
 
 pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome {
-    let builder = place.builder()?;
-    let tables = pending::tables(&builder);
-    let options = TableOptions {
-        billing: args.billing.0,
-        kms_key: args.kms_key,
-        tags: args.tag,
-        stream: args.stream.map(|stream| match stream {
-            Stream::Off => StreamSetting::Off,
-            Stream::New => StreamSetting::New,
-            Stream::NewAndOld => StreamSetting::NewAndOld,
-        }),
-    };
-    if let Some(print) = args.print {
-        let text = match print {
-            Print::Terraform => tables.print(Definition::Terraform, &options),
-            Print::CloudFormation => tables.print(Definition::CloudFormation, &options),
-            Print::AwsCli => tables.print(Definition::AwsCli, &options),
-            Print::Iam => tables.iam(),
-        };
-        return Ok(out.text(text.trim_end())?);
+    let mut builder = place.builder()?;
+    if !args.index_type.is_empty() {
+        builder = builder.index_types(args.index_type);
     }
-    let created = if args.no_create { Vec::new() } else { tables.create(&options).await? };
+    let tables = builder.tables();
+    let stream = args.stream.map(|stream| match stream {
+        Stream::Off => StreamChoice::Off,
+        Stream::New => StreamChoice::New,
+        Stream::NewAndOld => StreamChoice::NewAndOld,
+    });
+    let options = TableOptions { billing: args.billing.0, kms_key: args.kms_key, tags: args.tag, stream };
+    match args.print {
+        Some(print) => Ok(out.text(printed(print, &tables, &options, place)?.trim_end())?),
+        None if args.no_create => verify(&tables, out).await,
+        None => create(&tables, &options, out).await,
+    }
+}
+
+fn printed(print: Print, tables: &Tables, options: &TableOptions, place: &Place) -> Outcome<String> {
+    Ok(match print {
+        Print::Terraform => tables.print(Format::Terraform, options)?,
+        Print::CloudFormation => tables.print(Format::CloudFormation, options)?,
+        Print::AwsCli => tables.print(Format::AwsCli, options)?,
+        Print::Iam => {
+            let region = place.url().and_then(|url| url.strip_prefix("dynamodb://")).and_then(|rest| rest.split('/').next());
+            let scope = Scope { region: region.map(Into::into), account: None };
+            let policies = tables.iam(options, &scope).into_iter().map(|(role, policy)| {
+                Ok((serde_json::to_value(role)?.as_str().unwrap_or_default().to_string(), serde_json::from_str::<Value>(&policy)?))
+            });
+            serde_json::to_string_pretty(&policies.collect::<Result<serde_json::Map<_, _>, serde_json::Error>>()?)?
+        }
+    })
+}
+
+async fn create(tables: &Tables, options: &TableOptions, out: &mut Output) -> Outcome {
+    let bar = progress(None, "creating");
+    let parts = tables.create(options).await?;
+    bar.finish_and_clear();
+    let lines: Vec<_> = parts.iter().map(|(name, now)| json!({ "name": name, "created": now })).collect();
+    Ok(out.result(&json!({ "ok": true, "parts": lines }), |paint| {
+        let line = |now: bool| if now { paint.good("created      ") } else { paint.dim("already there") };
+        parts.iter().map(|(name, now)| format!("{} {name}\n", line(*now))).collect()
+    })?)
+}
+
+async fn verify(tables: &Tables, out: &mut Output) -> Outcome {
     let differences = tables.verify().await?;
-    if differences.is_empty() {
-        // The namespace, too, is created here or verified: with its settings and the types that are indexed.
-        builder.create(!args.no_create).index_types(args.index_type).open().await?;
-    }
-    let lines: Vec<_> = created.iter().map(|(name, now)| json!({ "name": name, "created": now })).collect();
-    out.result(&json!({ "ok": differences.is_empty(), "tables": lines, "differences": differences }), |paint| {
-        let mut text = String::new();
-        for (name, now) in &created {
-            text += &format!("{} {name}\n", if *now { paint.good("created      ") } else { paint.dim("already there") });
-        }
-        differences.iter().for_each(|difference| text += &format!("{} {}\n", paint.bad("differs"), printable(difference)));
+    out.result(&json!({ "ok": differences.is_empty(), "differences": differences }), |paint| {
         if differences.is_empty() {
-            text += &paint.good("all is as it must be");
+            return paint.good("all is as it must be");
         }
-        text
+        let mut rows = table(["table", "what", "needed", "found"]);
+        rows.add_rows(differences.iter().map(|d| [&d.table, &d.what, &d.needed, &d.found].map(|text| printable(text))));
+        rows.to_string()
     })?;
     out.flush()?;
     match differences.as_slice() {
         [] => Ok(()),
-        [one] => Err(Failure::new(Code::DifferingTable, format!("a table is not as it must be: {one}"))),
-        many => Err(Failure::new(Code::DifferingTable, format!("the tables are not as they must be, in {} ways", many.len()))),
+        [d] => Err(differs(format!("table {}: {} is {}, and must be {}", d.table, d.what, d.found, d.needed))),
+        many => Err(differs(format!("the tables differ from what the layout needs in {} ways", many.len()))),
     }
+}
+
+fn differs(message: String) -> Failure {
+    Failure::new(Code::DifferingTable, message).hint("`fencepost init --print` shows the definition: change the table, or name another one")
 }
 
 #[cfg(test)]
