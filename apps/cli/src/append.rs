@@ -4,7 +4,8 @@ use std::io::{IsTerminal, Read};
 use std::str::FromStr;
 
 use fencepost::{
-    After, Append, Base, CommitId, Committed, Event, EventLog, Expect, Position, Query, Snapshot, Step, StreamName, StreamStore, Token, Units,
+    After, Append, Base, CommitId, Committed, Event, EventLog, Expect, Position, Query, Snapshot, Step, StreamName, StreamStore, Token,
+    Units,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;

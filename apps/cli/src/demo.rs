@@ -78,7 +78,8 @@ async fn perform(args: Args, url: &str, log: Arc<dyn EventLog>, feed: Option<Arc
         None => None,
     };
     let dollars = Dollars::of(units, tally.enrolled);
-    let report = Report { store: url, run: &run, setting: &args, tally: &tally, check: &check, feed: feed.as_ref(), units, decided, dollars };
+    let report =
+        Report { store: url, run: &run, setting: &args, tally: &tally, check: &check, feed: feed.as_ref(), units, decided, dollars };
     if out.format == Format::Table {
         out.text(report.story(out.paint))?;
     } else {

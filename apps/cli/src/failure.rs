@@ -142,8 +142,9 @@ impl Failure {
     }
 
     pub(crate) fn no_store() -> Self {
-        Failure::new(Code::Usage, "no store is named")
-            .hint("give --store URL or set FENCEPOST_STORE: memory:, file:orders.db, dynamodb://eu-west-1/orders, http://127.0.0.1:8000/orders")
+        Failure::new(Code::Usage, "no store is named").hint(
+            "give --store URL or set FENCEPOST_STORE: memory:, file:orders.db, dynamodb://eu-west-1/orders, http://127.0.0.1:8000/orders",
+        )
     }
 
     /// What clap found wrong with the arguments.
@@ -200,11 +201,15 @@ impl Failure {
             return hint.clone();
         }
         let hint = match self.code() {
-            Code::Conflict => "fold the new events, decide again, and append with the token of this conflict (or read again with --with-token)",
+            Code::Conflict => {
+                "fold the new events, decide again, and append with the token of this conflict (or read again with --with-token)"
+            }
             Code::InDoubt => "run the same append again with the --commit and --base given here: it is recorded once, whatever happened",
             Code::Throttled => "nothing was recorded: try again later, or give the table more capacity",
             Code::Unavailable => "nothing was recorded: check the endpoint and the network, and try again; `fencepost doctor` looks closer",
-            Code::Denied => "check the credentials and the policy: `fencepost init --print iam` prints what is needed, `fencepost doctor` looks closer",
+            Code::Denied => {
+                "check the credentials and the policy: `fencepost init --print iam` prints what is needed, `fencepost doctor` looks closer"
+            }
             Code::MissingTable => "create it with `fencepost init`, or check --store",
             Code::DifferingTable => "`fencepost init --no-create` says what differs",
             Code::Corrupt => "`fencepost verify` lists everything that is wrong; nothing was changed",
@@ -228,7 +233,8 @@ impl Failure {
         if let Failure::Store(error) = self {
             match &**error {
                 Error::Conflict(conflict) => {
-                    line.conflict = Some(Again { events: conflict.events.iter().map(EventLine::of).collect(), token: conflict.token.as_ref() });
+                    line.conflict =
+                        Some(Again { events: conflict.events.iter().map(EventLine::of).collect(), token: conflict.token.as_ref() });
                 }
                 Error::InDoubt(doubt) => line.doubt = Some(Doubt { commit: doubt.commit, base: &doubt.base }),
                 _ => {}

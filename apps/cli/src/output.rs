@@ -83,7 +83,11 @@ fn wanted() -> bool {
 /// Text that leaves the terminal as it is: tags and bodies may hold any character.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut done, c| {
-        if c.is_control() { done.extend(c.escape_default()) } else { done.push(c) }
+        if c.is_control() {
+            done.extend(c.escape_default())
+        } else {
+            done.push(c)
+        }
         done
     })
 }

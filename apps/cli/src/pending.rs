@@ -24,4 +24,3 @@ pub(crate) struct Check {
 pub(crate) async fn doctor(_: &Builder) -> Outcome<Vec<Check>> {
     not_yet()
 }
-

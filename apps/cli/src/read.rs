@@ -1,6 +1,8 @@
 //! `read`: events that match, or of one stream, printed while they are read.
 
-use fencepost::{EventLog, LoadOptions, Position, Query, ReadOptions, Recorded, Refused, Result, StreamName, StreamReadOptions, StreamStore};
+use fencepost::{
+    EventLog, LoadOptions, Position, Query, ReadOptions, Recorded, Refused, Result, StreamName, StreamReadOptions, StreamStore,
+};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 
@@ -62,7 +64,8 @@ impl Plan {
         if let Some(stream) = stream {
             let mut options = StreamReadOptions::default();
             if let Some(after) = after {
-                let malformed = |_| Refused::Malformed { what: "version", why: "expected a number of events: --after with --stream".into() };
+                let malformed =
+                    |_| Refused::Malformed { what: "version", why: "expected a number of events: --after with --stream".into() };
                 options = options.after(after.parse().map_err(malformed)?);
             }
             options = limit.into_iter().fold(options, StreamReadOptions::limit);

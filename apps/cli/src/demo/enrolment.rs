@@ -9,6 +9,9 @@ pub(super) const ENROLLED: &str = "StudentEnrolled";
 /// How often an append that stays in doubt is settled before the demo gives up.
 const SETTLE: u32 = 5;
 
+/// How many students come at once: few enough that the first reach their limit before the courses are full.
+const WAVE: usize = 12;
+
 /// The rules, and the names that this run uses.
 #[derive(Debug, Clone)]
 pub(super) struct Campus {
@@ -95,14 +98,22 @@ impl Campus {
         Ok(Append::new([Event::json(OPENED, &Opened { capacity: self.capacity })?.tag(self.course(course))?]))
     }
 
-    /// Everybody asks for one course more than allowed, all in disorder: the same student in two places at once too.
+    /// Everybody asks for one course more than allowed. Students come in waves, and within one all at once: the same student in
+    /// two places too.
     pub(super) fn requests(&self, courses: u32, students: u32, chance: &mut fastrand::Rng) -> Vec<(u32, u32)> {
         let all: Vec<u32> = (1..=courses).collect();
         let wanted = usize::try_from(self.limit).unwrap_or(usize::MAX).saturating_add(1).min(all.len());
-        let mut requests: Vec<_> =
-            (1..=students).flat_map(|student| chance.choose_multiple(all.iter().copied(), wanted).into_iter().map(move |course| (student, course))).collect();
-        chance.shuffle(&mut requests);
-        requests
+        let students: Vec<u32> = (1..=students).collect();
+        let waves = students.chunks(WAVE).flat_map(|wave| {
+            let wishes = wave.iter().flat_map(|&student| {
+                let courses = chance.choose_multiple(all.iter().copied(), wanted);
+                courses.into_iter().map(move |course| (student, course))
+            });
+            let mut requests: Vec<_> = wishes.collect();
+            chance.shuffle(&mut requests);
+            requests
+        });
+        waves.collect()
     }
 
     /// One request: read once, decide, append unless something came meanwhile; then decide again on what the conflict brought.

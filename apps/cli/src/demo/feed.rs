@@ -55,7 +55,9 @@ impl Watch {
             match tokio::time::timeout(PATIENCE, self.seen.changed()).await {
                 Ok(Ok(())) => {}
                 // The task ended before its time: with an error, since a feed never ends by itself.
-                Ok(Err(_)) => return Err((&mut self.task).await.map_or_else(|_| silent(), |ended| ended.map_or_else(Failure::from, |()| silent()))),
+                Ok(Err(_)) => {
+                    return Err((&mut self.task).await.map_or_else(|_| silent(), |ended| ended.map_or_else(Failure::from, |()| silent())));
+                }
                 Err(_) => return Err(silent()),
             }
         }

@@ -73,8 +73,14 @@ impl Report<'_> {
         let mut rule = |holds: bool, what: String| {
             text += &format!("  {} {what}\n", if holds { paint.good("✓") } else { paint.bad("✗") });
         };
-        rule(check.fullest_course <= setting.capacity, format!("no course over {} seats: the fullest has {}", setting.capacity, check.fullest_course));
-        rule(check.busiest_student <= setting.limit, format!("no student over {} courses: the busiest takes {}", setting.limit, check.busiest_student));
+        rule(
+            check.fullest_course <= setting.capacity,
+            format!("no course over {} seats: the fullest has {}", setting.capacity, check.fullest_course),
+        );
+        rule(
+            check.busiest_student <= setting.limit,
+            format!("no student over {} courses: the busiest takes {}", setting.limit, check.busiest_student),
+        );
         rule(check.enrolled == tally.enrolled, format!("every enrolment recorded once: {}", check.enrolled));
 
         match self.feed {
@@ -87,8 +93,14 @@ impl Report<'_> {
 
         let each = tally.enrolled.max(1) as f64;
         text += &format!("\n{}\n  {units}\n", paint.bold("What it cost"));
-        text += &format!("  {:.1} write and {:.1} read units for each enrolment, refused requests included\n", units.write / each, units.read / each);
-        let million = self.dollars.per_million_enrolments.map_or_else(String::new, |dollars| format!("; ${dollars:.2} for a million enrolments"));
+        text += &format!(
+            "  {:.1} write and {:.1} read units for each enrolment, refused requests included\n",
+            units.write / each,
+            units.read / each
+        );
+        text += &format!("  {}\n", paint.dim("(appends that lost to a conflict are billed too; the store does not tell their units yet)"));
+        let million =
+            self.dollars.per_million_enrolments.map_or_else(String::new, |dollars| format!("; ${dollars:.2} for a million enrolments"));
         text + &format!("  ${:.6} on demand{million} {}", self.dollars.total, paint.dim("(us-east-1)"))
     }
 }

@@ -5,7 +5,10 @@ use crate::{fencepost, run};
 #[test]
 fn help_of_every_command_names_its_flags_and_shows_an_example() {
     let flags: &[(&str, &[&str])] = &[
-        ("init", &["--no-create", "--billing", "--kms-key", "--tag", "--stream", "--index-type", "--print", "cloudformation", "aws-cli", "iam"]),
+        (
+            "init",
+            &["--no-create", "--billing", "--kms-key", "--tag", "--stream", "--index-type", "--print", "cloudformation", "aws-cli", "iam"],
+        ),
         ("append", &["--unless", "--token", "--commit", "--base", "--stream", "--expect", "--snapshot", "data_base64"]),
         ("read", &["--query", "--tag", "--type", "--stream", "--after", "--limit", "--backwards", "--with-token"]),
         ("tail", &["--from", "--consumer", "--query", "--tag", "--type", "--limit", "--once"]),

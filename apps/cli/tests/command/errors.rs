@@ -64,6 +64,21 @@ fn an_unreachable_endpoint_is_exit_code_6() {
 }
 
 #[test]
+fn no_credentials_is_exit_code_8() {
+    let nowhere = tempfile::tempdir().expect("a folder");
+    let mut command = crate::fencepost();
+    for name in
+        ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"]
+    {
+        command.env_remove(name);
+    }
+    let none = nowhere.path().join("none");
+    command.env("AWS_SHARED_CREDENTIALS_FILE", &none).env("AWS_CONFIG_FILE", &none);
+    let ran = crate::Ran(command.args(["--store", "http://127.0.0.1:1/orders", "read"]).output().expect("runs")).fails(8);
+    assert_eq!(ran.error()["code"], "denied");
+}
+
+#[test]
 fn a_missing_table_is_exit_code_8() {
     let store = FileStore::new();
     let error = store.run(&["init", "--no-create"]).fails(8);

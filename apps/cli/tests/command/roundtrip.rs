@@ -60,7 +60,12 @@ fn a_consumer_goes_on_behind_what_it_printed() {
 #[test]
 fn the_last_version_of_a_stream_is_what_the_next_append_expects() {
     let store = FileStore::new();
-    let append = |expect: &str| store.run_with(&["append", "--stream", "account-7", "--expect", expect], "{\"type\":\"T\",\"data\":1}\n{\"type\":\"T\",\"data\":2}\n");
+    let append = |expect: &str| {
+        store.run_with(
+            &["append", "--stream", "account-7", "--expect", expect],
+            "{\"type\":\"T\",\"data\":1}\n{\"type\":\"T\",\"data\":2}\n",
+        )
+    };
     append("none").ok();
     append("none").fails(3);
     let last = |store: &FileStore| store.run(&["read", "--stream", "account-7"]).ok().lines().pop().expect("an event");
@@ -77,7 +82,8 @@ fn the_last_version_of_a_stream_is_what_the_next_append_expects() {
 #[test]
 fn a_commit_id_is_recorded_once() {
     let store = FileStore::new();
-    let append = || store.run_with(&["append", "--commit", "0191d7a0-0000-7000-8000-000000000001"], "{\"type\":\"T\",\"data\":1}").ok().lines();
+    let append =
+        || store.run_with(&["append", "--commit", "0191d7a0-0000-7000-8000-000000000001"], "{\"type\":\"T\",\"data\":1}").ok().lines();
     assert_eq!(append()[0]["positions"], append()[0]["positions"]);
     assert_eq!(store.run(&["read"]).ok().lines().len(), 1);
 }
