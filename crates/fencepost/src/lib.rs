@@ -17,6 +17,8 @@ mod stream;
 mod units;
 
 #[cfg(feature = "dynamo")]
+mod doctor;
+#[cfg(feature = "dynamo")]
 mod dynamo;
 #[cfg(feature = "dynamo")]
 mod layout;
@@ -39,8 +41,8 @@ pub use state::{Checkpoints, Revision, State, States};
 pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
 pub use units::Units;
 
-#[cfg(feature = "embedded")]
-pub use dynamo::embedded::Engine;
+#[cfg(feature = "dynamo")]
+pub use doctor::{Check, Status};
 #[cfg(feature = "dynamo")]
 pub use dynamo::Timeouts;
 #[cfg(feature = "embedded")]

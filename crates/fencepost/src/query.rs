@@ -164,6 +164,10 @@ impl Query {
 impl std::str::FromStr for Query {
     type Err = crate::error::Error;
     fn from_str(json: &str) -> Result<Self> {
+        // serde would take an empty list for an object without fields, and that is every event.
+        if !json.trim_start().starts_with('{') {
+            return Err(Refused::Malformed { what: "query", why: "expected an object, such as {\"items\":[{\"tags\":[\"a\"]}]}".into() }.into());
+        }
         serde_json::from_str(json).map_err(|e| Refused::Malformed { what: "query", why: e.to_string() }.into())
     }
 }

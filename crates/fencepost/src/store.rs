@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::dynamo::table::{self, Created, Difference, Format, Role, Scope, TableOptions, TableSpec};
-use crate::dynamo::{Connect, Dynamo, Timeouts};
+use crate::dynamo::{Client, Connect, Dynamo, HttpClient, SdkConfig, SharedHttpClient, Timeouts};
 use crate::env::Env;
 use crate::error::{Refused, Result};
 use crate::event::EventType;
@@ -119,7 +119,7 @@ fn ledger_options(url: &StoreUrl) -> Result<Options> {
     let side = param("side").unwrap_or_else(|| format!("{}-side", url.table));
     check_table(&side)?;
     let feed = param("feed").map(|feed| feed.parse()).transpose()?;
-    Ok(Options { table: url.table.clone(), side, namespace, feed, types: None, mutation: None })
+    Ok(Options { table: url.table.clone(), side, namespace, feed, types: None, mutation: None, lane: None })
 }
 
 /// A store that is not open yet: what the URL does not say, and its tables.
@@ -152,18 +152,18 @@ impl Builder {
         self
     }
     /// A ready configuration of the SDK, in place of the default chain.
-    pub fn sdk_config(mut self, config: aws_config::SdkConfig) -> Self {
+    pub fn sdk_config(mut self, config: SdkConfig) -> Self {
         self.connect.sdk_config = Some(config);
         self
     }
     /// A ready client of the SDK. Its retries are switched off: the store sees every attempt.
-    pub fn client(mut self, client: aws_sdk_dynamodb::Client) -> Self {
+    pub fn client(mut self, client: Client) -> Self {
         self.connect.client = Some(client);
         self
     }
     /// What carries the requests: an engine's, or one that injects faults.
-    pub fn http_client(mut self, client: impl aws_smithy_runtime_api::client::http::HttpClient + 'static) -> Self {
-        self.connect.http_client = Some(aws_smithy_runtime_api::client::http::SharedHttpClient::new(client));
+    pub fn http_client(mut self, client: impl HttpClient + 'static) -> Self {
+        self.connect.http_client = Some(SharedHttpClient::new(client));
         self
     }
     /// Breaks the protocol on purpose.
@@ -171,6 +171,14 @@ impl Builder {
     #[doc(hidden)]
     pub fn mutate(mut self, mutation: crate::layout::ledger::Mutation) -> Self {
         self.options.mutation = Some(mutation);
+        self
+    }
+
+    /// Keeps to this lane, where an instance would choose one.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn keep_to_lane(mut self, lane: u8) -> Self {
+        self.options.lane = Some(lane);
         self
     }
 
@@ -201,6 +209,9 @@ impl Builder {
     /// Connects without opening, for looking at what is there.
     pub(crate) async fn connect(&self) -> Result<Dynamo> {
         self.connect.connect().await
+    }
+    pub(crate) fn ledger(&self) -> &Options {
+        &self.options
     }
     pub(crate) fn place(&self) -> &crate::dynamo::Place {
         &self.connect.place

@@ -1,5 +1,7 @@
 //! The conformance suite for every store: one named test per case and store. One line each: `conformance!(name, open)`.
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -12,8 +14,23 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 conformance!(memory, open_memory);
+conformance!(ledger_lanes_1, open_ledger_lanes_1);
+conformance!(ledger_lanes_8, open_ledger_lanes_8);
+conformance!(ledger_streams, open_ledger_streams);
 // The suite itself: what it asserts to be refused, on a store that refuses all that a store may.
 conformance!(restricted, open_restricted);
+
+async fn open_ledger_lanes_1() -> Subject {
+    support::ledger("lanes-1").await
+}
+
+async fn open_ledger_lanes_8() -> Subject {
+    support::ledger("lanes-8").await
+}
+
+async fn open_ledger_streams() -> Subject {
+    support::ledger("streams").await
+}
 
 async fn open_memory() -> Subject {
     let memory = Memory::new();

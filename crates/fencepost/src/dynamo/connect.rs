@@ -73,7 +73,9 @@ impl Connect {
             Some(http) => config.http_client(http.clone()),
             None => config,
         };
-        Ok(Dynamo::new(aws_sdk_dynamodb::Client::from_conf(config.build()), self.env.clone(), self.timeouts))
+        let clock = super::clock::Watch::new(self.env.clone());
+        let config = config.interceptor(clock.clone());
+        Ok(Dynamo::new(aws_sdk_dynamodb::Client::from_conf(config.build()), self.env.clone(), self.timeouts, clock))
     }
 
     async fn chain(&self) -> Result<SdkConfig> {
@@ -89,6 +91,7 @@ impl Connect {
             }
         };
         Ok(match &self.place {
+            Place::Memory if self.http_client.is_some() => local(None).build(),
             Place::Memory => local(Some(Engine::memory()?.http_client())).build(),
             Place::File(path) => local(Some(Engine::file(path)?.http_client())).build(),
             Place::Region(region) => aws_config::defaults(BehaviorVersion::latest()).region(Region::new(region.clone())).load().await,

@@ -1,5 +1,6 @@
 //! The only room that knows the AWS SDK; it does not know what an event is.
 
+mod clock;
 mod connect;
 pub(crate) mod embedded;
 mod fetch;
@@ -10,6 +11,9 @@ mod retry;
 pub(crate) mod table;
 mod transact;
 
+pub(crate) use aws_config::SdkConfig;
+pub(crate) use aws_sdk_dynamodb::Client;
+pub(crate) use aws_smithy_runtime_api::client::http::{HttpClient, SharedHttpClient};
 pub use connect::Timeouts;
 pub(crate) use connect::{Connect, Place};
 pub(crate) use fetch::{Find, Freshness, Key};
@@ -31,11 +35,12 @@ struct Inner {
     client: aws_sdk_dynamodb::Client,
     env: Env,
     timeouts: Timeouts,
+    clock: clock::Watch,
 }
 
 impl Dynamo {
-    fn new(client: aws_sdk_dynamodb::Client, env: Env, timeouts: Timeouts) -> Self {
-        Self(Arc::new(Inner { client, env, timeouts }))
+    fn new(client: aws_sdk_dynamodb::Client, env: Env, timeouts: Timeouts, clock: clock::Watch) -> Self {
+        Self(Arc::new(Inner { client, env, timeouts, clock }))
     }
     fn client(&self) -> &aws_sdk_dynamodb::Client {
         &self.0.client
@@ -45,7 +50,11 @@ impl Dynamo {
     }
     /// Refuses to stamp with a clock that is far off the service's.
     pub(crate) fn check_clock(&self) -> crate::error::Result<()> {
-        Ok(())
+        self.0.clock.check()
+    }
+    /// How far this machine's clock is off the service's, where that tells the time.
+    pub(crate) fn clock_off(&self) -> Option<std::time::Duration> {
+        self.0.clock.off()
     }
     /// One operation of the store: it must end within the deadline, and its units are added up.
     pub(crate) fn op(&self) -> Op {

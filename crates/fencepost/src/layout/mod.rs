@@ -1,7 +1,5 @@
 //! What a layout is: what it offers, what looking after it tells, and its name.
 
-pub(crate) mod ledger;
-
 use std::sync::Arc;
 
 pub(crate) mod ledger;

@@ -1,4 +1,7 @@
-//! The conformance suite and the connectors that inject faults. Unstable: it follows the store.
+//! The conformance suite, the random-query oracle, and the connectors that inject faults. Unstable: it follows the store.
+
+pub mod conformance;
+pub mod oracle;
 
 #[cfg(feature = "dynamo")]
 mod faults;

@@ -70,7 +70,10 @@ async fn engine() -> Dynamo {
 
 /// A service that gives these answers in this order, each to the operation that it names.
 #[derive(Debug, Clone)]
-struct Script(Arc<Mutex<VecDeque<(&'static str, u16, String)>>>);
+struct Script(Arc<Mutex<VecDeque<Line>>>);
+
+/// Operation, status, body.
+type Line = (&'static str, u16, String);
 
 impl HttpConnector for Script {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
@@ -87,7 +90,7 @@ impl HttpConnector for Script {
     }
 }
 
-async fn scripted(lines: Vec<(&'static str, u16, String)>, within: Duration) -> (Dynamo, Script) {
+async fn scripted(lines: Vec<Line>, within: Duration) -> (Dynamo, Script) {
     let script = Script(Arc::new(Mutex::new(lines.into())));
     let connector = SharedHttpConnector::new(script.clone());
     let http: SharedHttpClient = http_client_fn(move |_, _| connector.clone());

@@ -61,6 +61,8 @@ pub(crate) struct Options {
     /// None: as the namespace was created.
     pub(crate) types: Option<Vec<EventType>>,
     pub(crate) mutation: Option<Mutation>,
+    /// None: an instance chooses its lane.
+    pub(crate) lane: Option<u8>,
 }
 
 /// An opened namespace. Cheap to clone.
@@ -96,7 +98,7 @@ impl Ledger {
         let lane = settings.lanes().map_or(0, |lanes| env.below(u64::from(lanes)));
         let untagged = env.below(UNTAGGED);
         Ok(Ledger(Arc::new(Inner {
-            lane: u8::try_from(lane).unwrap_or(0),
+            lane: options.lane.unwrap_or(u8::try_from(lane).unwrap_or(0)),
             untagged: u8::try_from(untagged).unwrap_or(0),
             dynamo,
             options,

@@ -1,0 +1,171 @@
+//! What things cost, asserted as numbers on the embedded engine: a regression in cost is a failing test.
+//! The rows are those of the ledger's specification, whose figures are upper bounds; `-- --nocapture` prints the README's table.
+
+mod support;
+
+use fencepost::{Append, Committed, Event, EventLog, LoadOptions, Query, Step, StreamName, Units};
+use std::sync::Arc;
+use support::{Ground, open};
+
+async fn log(feed: &str) -> Arc<dyn EventLog> {
+    open(Ground::embedded().builder(&format!("feed={feed}"))).await.log().expect("log")
+}
+
+/// JSON of exactly so many bytes that compresses about three to one, as real events do.
+fn json(bytes: usize, seed: u64) -> String {
+    let mut body = String::from("{\"items\":[");
+    let mut state = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    while body.len() + 40 < bytes {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        body.push_str(&format!("{{\"sku\":\"{:06}\",\"count\":{}}},", (state >> 33) % 1_000_000, (state >> 50) % 90 + 10));
+    }
+    let rest = bytes - body.len() - 9;
+    body.push_str(&format!("\"{}\"]}}", "pad-".repeat(rest / 4 + 1).get(..rest + 4).expect("ascii")));
+    body.truncate(bytes);
+    body
+}
+
+fn event(bytes: usize, tags: &[&str]) -> Event {
+    tags.iter().fold(Event::new("OrderPlaced", json(bytes, 1)).expect("event"), |event, tag| event.tag(tag).expect("tag"))
+}
+
+fn units(read: f64, write: f64, requests: u64) -> Units {
+    Units { read, write, requests }
+}
+
+/// The second append of the kind, with its series' ends remembered.
+async fn warm(log: &dyn EventLog, append: impl Fn() -> Append) -> Committed {
+    log.append(append()).await.expect("first");
+    log.append(append()).await.expect("second")
+}
+
+#[tokio::test]
+async fn one_event_one_tag_costs_one_write_unit_and_one_request_in_streams_mode() {
+    let log = log("streams").await;
+    assert_eq!(warm(&*log, || Append::new([event(500, &["order:1"])])).await.units, units(0.0, 1.0, 1));
+    // Whose end is not remembered: half a read unit more.
+    let cold = log.append(Append::new([event(500, &["order:2"])])).await.expect("append");
+    assert_eq!(cold.units, units(0.5, 1.0, 2));
+}
+
+#[tokio::test]
+async fn it_costs_the_same_at_every_length() {
+    let log = log("streams").await;
+    for _ in 0..200 {
+        let done = log.append(Append::new([event(500, &["order:1"])])).await.expect("append");
+        assert_eq!(done.units.write, 1.0);
+    }
+}
+
+#[tokio::test]
+async fn one_event_one_tag_costs_four_in_one_lane() {
+    let log = log("lanes-1").await;
+    assert_eq!(warm(&*log, || Append::new([event(500, &["order:1"])])).await.units, units(0.0, 4.0, 1));
+}
+
+#[tokio::test]
+async fn an_untagged_event_in_one_lane_is_one_plain_put() {
+    let log = log("lanes-1").await;
+    assert_eq!(warm(&*log, || Append::new([event(500, &[])])).await.units, units(0.0, 1.0, 1));
+}
+
+async fn conditional(feed: &str) -> Units {
+    let log = log(feed).await;
+    let query = Query::tag("course:1").expect("query").or(Query::tag("student:1").expect("query"));
+    log.append(Append::new([event(300, &["course:1", "student:1"])])).await.expect("first");
+    let token = log.source(&query, None).await.expect("source").token;
+    log.append(Append::new([event(300, &["course:1", "student:1"])]).unless(query, token)).await.expect("append").units
+}
+
+#[tokio::test]
+async fn one_event_two_tags_under_a_condition_costs_four_and_six_in_one_lane() {
+    assert_eq!(conditional("streams").await, units(0.0, 4.0, 1));
+    assert_eq!(conditional("lanes-1").await, units(0.0, 6.0, 1));
+}
+
+fn twenty() -> Append {
+    Append::new((0..20).map(|i| event(150, &["order:000000001-a", &format!("item:{i:06}")])))
+}
+
+#[tokio::test]
+async fn twenty_events_over_twenty_one_tags_stay_within_fifty_and_fifty_four() {
+    let streams = warm(&*log("streams").await, twenty).await.units;
+    assert_eq!(streams, units(0.0, 50.0, 1));
+    let lanes = warm(&*log("lanes-1").await, twenty).await.units;
+    assert_eq!((lanes.read, lanes.requests), (0.0, 1));
+    assert!(lanes.write <= 54.0, "{lanes}");
+}
+
+fn thousand() -> Append {
+    Append::new((0..1000).map(|i| Event::new("OrderPlaced", json(300, i)).and_then(|e| e.tag("import:1")).expect("event")))
+}
+
+#[tokio::test]
+async fn a_thousand_events_stay_within_one_hundred_and_ten_atomically() {
+    let streams = warm(&*log("streams").await, thousand).await.units;
+    assert!(streams.write <= 110.0, "{streams}");
+    let lanes = warm(&*log("lanes-1").await, thousand).await.units;
+    assert!(lanes.write <= 112.0, "{lanes}");
+}
+
+#[tokio::test]
+async fn a_named_commit_costs_a_transaction_and_its_repeat_finds_the_outcome() {
+    let log = log("streams").await;
+    log.append(Append::new([event(500, &["order:1"])])).await.expect("first");
+    let id = fencepost::Env::seeded(1).new_commit_id();
+    let first = log.append(Append::new([event(500, &["order:1"])]).commit(id)).await.expect("named");
+    assert_eq!(first.units, units(0.0, 4.0, 1));
+    let again = log.append(Append::new([event(500, &["order:1"])]).commit(id)).await.expect("again");
+    assert_eq!(again.positions, first.positions);
+}
+
+#[tokio::test]
+async fn a_conflict_costs_one_write_request_and_no_read() {
+    let ground = Ground::embedded();
+    let (a, b) = (open(ground.builder("feed=streams")).await.log().expect("log"), open(ground.builder("feed=streams")).await.log().expect("log"));
+    let query = Query::tag("order:1").expect("query");
+    let token = a.source(&query, None).await.expect("source").token;
+    b.append(Append::new([event(500, &["order:1"])])).await.expect("theirs");
+    let conflict = a.append(Append::new([event(500, &["order:1"])]).unless(query.clone(), token)).await;
+    let Err(fencepost::Error::Conflict(conflict)) = conflict else { panic!("{conflict:?}") };
+    assert_eq!(conflict.events.len(), 1);
+    // Decided again from what the conflict brought: one write, no read.
+    let done = a.append(Append::new([event(500, &["order:1"])]).unless(query, conflict.token.expect("continuation"))).await.expect("again");
+    assert_eq!(done.units, units(0.0, 1.0, 1));
+}
+
+#[tokio::test]
+async fn a_stream_of_a_hundred_loads_in_one_query_of_sixteen_units_and_half_of_it_eventually() {
+    let store = open(Ground::embedded().builder("feed=streams")).await;
+    let (streams, name) = (store.streams(), StreamName::new("order:1").expect("name"));
+    for _ in 0..100 {
+        streams.append(&name, Step::new([event(500, &[])])).await.expect("append");
+    }
+    let strong = streams.load(&name, LoadOptions::default()).await.expect("load").units;
+    assert!(strong.requests == 1 && (15.0..=16.0).contains(&strong.read), "{strong}");
+    let eventual = streams.load(&name, LoadOptions::default().eventual()).await.expect("load").units;
+    assert_eq!(eventual.read * 2.0, strong.read);
+    let loaded = streams.load(&name, LoadOptions::default()).await.expect("load");
+    let warm = streams.load(&name, LoadOptions::default().since(loaded.token)).await.expect("delta").units;
+    assert_eq!((warm.write, warm.requests), (0.0, 1));
+    assert!(warm.read <= 1.0, "a delta with nothing new: {warm}");
+}
+
+/// The README's table, printed.
+#[tokio::test]
+async fn print_the_table() {
+    let mut rows = Vec::new();
+    for (name, append) in [
+        ("1 event of 500 B, 1 tag", Box::new(|| Append::new([event(500, &["order:1"])])) as Box<dyn Fn() -> Append>),
+        ("20 events of 150 B over 21 tags", Box::new(twenty)),
+        ("1,000 events of 300 B, 1 tag, atomic", Box::new(thousand)),
+    ] {
+        let (streams, lanes) = (warm(&*log("streams").await, &append).await.units, warm(&*log("lanes-1").await, &append).await.units);
+        rows.push(format!("| {name} | {} | {} | {} |", streams.write, lanes.write, streams.requests));
+    }
+    let (streams, lanes) = (conditional("streams").await, conditional("lanes-1").await);
+    rows.insert(1, format!("| 1 event of 300 B, 2 tags, under a condition | {} | {} | {} |", streams.write, lanes.write, streams.requests));
+    println!("| append | write units, `streams` | write units, `lanes-1` | requests |\n| --- | --- | --- | --- |");
+    rows.iter().for_each(|row| println!("{row}"));
+    assert_eq!(rows.len(), 4);
+}

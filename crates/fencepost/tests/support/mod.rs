@@ -1,0 +1,68 @@
+//! Opening ledgers for tests: on a fresh engine in this process, or on the endpoint that `FENCEPOST_TEST_ENDPOINT` names.
+
+#![allow(dead_code, reason = "each test file uses what it needs")]
+
+use fencepost::testing::conformance::{INDEXED_TYPES, Subject};
+use fencepost::{Builder, Engine, Env, EventType, Store};
+
+/// Where a test's tables are: a fresh engine, or fresh names on a given endpoint.
+#[derive(Clone, Debug)]
+pub enum Ground {
+    Engine(Engine),
+    Endpoint(String),
+}
+
+impl Ground {
+    pub fn fresh() -> Ground {
+        match std::env::var("FENCEPOST_TEST_ENDPOINT") {
+            Ok(endpoint) => Ground::Endpoint(format!("{}/test-{}", endpoint.trim_end_matches('/'), Env::system().new_id().simple())),
+            Err(_) => Ground::embedded(),
+        }
+    }
+
+    /// On the embedded engine whatever the environment says: for units, and for what only it can be made to do.
+    pub fn embedded() -> Ground {
+        Ground::Engine(Engine::memory().expect("an engine in memory"))
+    }
+
+    /// A store on it, as another process would open it: nothing is shared but the tables.
+    pub fn builder(&self, parameters: &str) -> Builder {
+        match self {
+            Ground::Engine(engine) => Store::builder(&format!("memory:?{parameters}")).expect("a good URL").http_client(engine.http_client()),
+            Ground::Endpoint(url) => Store::builder(&format!("{url}?{parameters}")).expect("a good URL").create(true),
+        }
+    }
+}
+
+pub fn indexed_types() -> Vec<EventType> {
+    INDEXED_TYPES.iter().map(|name| EventType::new(name).expect("a type")).collect()
+}
+
+pub async fn open(builder: Builder) -> Store {
+    builder.open().await.expect("opens")
+}
+
+pub fn subject(store: &Store) -> Subject {
+    Subject {
+        log: Some(store.log().expect("a log")),
+        streams: store.streams(),
+        feed: store.feed().ok(),
+        checkpoints: store.checkpoints(),
+        states: store.states(),
+        second: None,
+        capabilities: store.capabilities(),
+    }
+}
+
+/// A ledger in this mode, and a second handle on it.
+pub async fn ledger(feed: &str) -> Subject {
+    let ground = Ground::fresh();
+    let parameters = format!("feed={feed}");
+    let builder = || {
+        let builder = ground.builder(&parameters);
+        if feed == "streams" { builder.index_types(indexed_types()) } else { builder }
+    };
+    let first = open(builder()).await;
+    let second = open(builder()).await;
+    Subject { second: Some(Box::new(subject(&second))), ..subject(&first) }
+}
