@@ -13,7 +13,6 @@ mod gc;
 mod init;
 mod json;
 mod output;
-mod pending;
 mod read;
 mod select;
 mod signal;

@@ -91,3 +91,48 @@ fn a_folder_that_is_not_there_is_exit_code_4() {
     let file = folder.path().join("missing/x.db");
     run(&["engine", "--listen", "127.0.0.1:0", "--file", &file.display().to_string()]).fails(4);
 }
+
+#[test]
+fn the_doctor_ends_with_the_code_of_what_it_found() {
+    let store = FileStore::new();
+    let sick = store.run(&["doctor"]).fails(8);
+    assert_eq!(sick.lines()[0]["ok"], false);
+    assert!(sick.stderr().contains("missing-table"), "{}", sick.stderr());
+    store.run(&["init"]).ok();
+    let well = store.run(&["doctor"]).ok();
+    assert!(well.lines()[0]["checks"].as_array().is_some_and(|checks| checks.iter().any(|check| check["name"] == "clock")));
+    run(&["--store", "http://127.0.0.1:1/orders", "doctor"]).fails(6);
+}
+
+#[test]
+fn init_says_what_was_created_and_what_was_there() {
+    let store = FileStore::new();
+    let created = |ran: crate::Ran| -> Vec<bool> {
+        ran.lines()[0]["parts"].as_array().expect("parts").iter().filter_map(|part| part["created"].as_bool()).collect()
+    };
+    let first = created(store.run(&["init", "--index-type", "Opened"]).ok());
+    assert!(first.len() >= 2 && first.iter().all(|now| *now), "{first:?}");
+    assert!(created(store.run(&["init"]).ok()).iter().all(|now| !now));
+    store.run(&["init", "--no-create"]).ok();
+    // Indexed types are fixed when the namespace is created.
+    assert_eq!(store.run(&["init", "--index-type", "Closed"]).fails(2).error()["code"], "refused");
+}
+
+#[test]
+fn init_prints_definitions_and_calls_nothing() {
+    let print = |form: &str, args: &[&str]| {
+        run(&[&["--store", "dynamodb://eu-west-1/orders", "init", "--print", form], args].concat()).ok().stdout()
+    };
+    let terraform =
+        print("terraform", &["--billing", "provisioned:5:7", "--tag", "team=orders", "--kms-key", "arn:aws:kms:eu-west-1:1:key/x"]);
+    for part in ["aws_dynamodb_table", "orders-side", "deletion_protection_enabled", "point_in_time_recovery", "team", "arn:aws:kms"] {
+        assert!(terraform.contains(part), "{part}:\n{terraform}");
+    }
+    assert!(print("cloudformation", &[]).contains("AWS::DynamoDB::Table"));
+    assert!(print("aws-cli", &["--stream", "new-and-old"]).contains("NEW_AND_OLD_IMAGES"));
+    let policies: serde_json::Value = serde_json::from_str(&print("iam", &[])).expect("JSON");
+    for role in ["writer", "reader", "indexer", "admin"] {
+        assert!(policies[role]["Statement"].is_array(), "{role}: {policies}");
+    }
+    assert!(policies["writer"].to_string().contains("eu-west-1"));
+}
