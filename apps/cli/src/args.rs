@@ -10,7 +10,7 @@ use crate::output::Format;
 ///
 /// Decide on past events, append new ones atomically, react to every one of them in order. Data goes to stdout, talk to stderr.
 #[derive(Debug, Parser)]
-#[command(name = "fencepost", version, arg_required_else_help = true, max_term_width = 110, after_help = AFTER_HELP)]
+#[command(name = "fencepost", version, subcommand_required = true, arg_required_else_help = true, max_term_width = 110, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     /// Where the events are: memory:, file:PATH, dynamodb://REGION/TABLE or http://HOST:PORT/TABLE, with ?parameters
     #[arg(long, global = true, value_name = "URL", env = "FENCEPOST_STORE", hide_env_values = true, help_heading = "Global options")]

@@ -3,9 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+use clap::error::ErrorKind;
 use fencepost::{Base, CommitId, Error, Reason, Refused, Token};
 use serde::Serialize;
 
+use crate::args::Cli;
 use crate::json::EventLine;
 use crate::output::{Format, Paint};
 
@@ -153,8 +156,9 @@ impl Failure {
         let message = text.strip_prefix("error: ").unwrap_or(&text);
         let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| message.find(mark)).min().unwrap_or(message.len());
         let message = message[..end].split_whitespace().collect::<Vec<_>>().join(" ");
-        if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            return Failure::new(Code::Usage, "no command is given").hint("see `fencepost --help`");
+        if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
+            let commands = Cli::command().get_subcommands().map(|c| c.get_name().to_string()).collect::<Vec<_>>().join(", ");
+            return Failure::new(Code::Usage, "no command is given").hint(format!("one of {commands}; more with --help"));
         }
         let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
         let usage = usage.map_or_else(String::new, |usage| format!("usage: {usage}; "));

@@ -138,6 +138,11 @@ impl<'a> EventLine<'a> {
         self
     }
 
+    /// What the number before each row is.
+    pub(crate) fn place_name(&self) -> &'static str {
+        if self.version.is_some() { "version" } else { "position" }
+    }
+
     /// For people: one line.
     pub(crate) fn row(&self, paint: Paint) -> String {
         let place = self.version.map_or_else(|| self.position.to_string(), |version| version.to_string());

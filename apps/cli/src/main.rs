@@ -21,9 +21,11 @@ mod tail;
 mod verify;
 
 use std::ffi::OsString;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use args::{Cli, Command};
 use failure::{Failure, Outcome};
@@ -34,11 +36,13 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) if !error.use_stderr() => error.exit(),
+        // Who types the bare name on a terminal wants to know what there is.
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && io::stdout().is_terminal() => error.exit(),
         Err(error) => return Failure::usage(&error).report(Format::guess(&args).unwrap_or_else(Format::default_for_stdout)),
     };
     // Off unless asked for: what is on stderr otherwise is talk for people, or one line of JSON for programs.
     let filter = tracing_subscriber::EnvFilter::try_from_env("FENCEPOST_LOG").unwrap_or_else(|_| "off".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
     let format = cli.output.unwrap_or_else(Format::default_for_stdout);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -148,7 +148,7 @@ impl Output {
         match self.format {
             Format::Table => {
                 if self.events == 1 {
-                    let title = format!("{:>8}  {:<20}  {:<20}  {}", "position", "recorded", "type", "tags, data");
+                    let title = format!("{:>8}  {:<20}  {:<20}  {}", line.place_name(), "recorded", "type", "tags, data");
                     writeln!(self.to, "{}", self.paint.dim(title))?;
                 }
                 let row = line.row(self.paint);

@@ -17,18 +17,17 @@ pub(crate) struct Args {}
 pub(crate) async fn run(_args: Args, place: &Place, out: &mut Output) -> Outcome {
     let stats = place.open().await?.stats().await?;
     Ok(out.result(&stats, |paint| {
-        let mut text = format!("{} {}\n", paint.dim("layout "), paint.bold(&stats.layout));
-        for (name, value) in &stats.settings {
-            text += &format!("{} {}\n", paint.dim(format!("{name:<7}")), printable(value));
-        }
-        for (name, count) in [("commits", stats.commits), ("events ", stats.events)] {
-            if let Some(count) = count {
-                text += &format!("{} {count}\n", paint.dim(name));
-            }
-        }
-        text += &format!("{} {}\n", paint.dim("units  "), stats.units);
+        let mut facts = vec![("layout", paint.bold(&stats.layout))];
+        facts.extend(stats.settings.iter().map(|(name, value)| (name.as_str(), printable(value))));
+        facts.extend(stats.commits.map(|count| ("commits", count.to_string())));
+        facts.extend(stats.events.map(|count| ("events", count.to_string())));
+        facts.push(("units", stats.units.to_string()));
+        let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let told = facts.iter().filter(|(_, value)| !value.is_empty());
+        let mut text: String = told.map(|(name, value)| format!("{} {value}\n", paint.dim(format!("{name:<width$}")))).collect();
         let mut tables = table(["table", "status", "items", "bytes"]);
         tables.add_rows(stats.tables.iter().map(|t| [t.name.clone(), t.status.clone(), t.items.to_string(), t.bytes.to_string()]));
-        text + &tables.to_string()
+        text += &tables.to_string();
+        text
     })?)
 }
