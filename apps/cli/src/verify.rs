@@ -1,0 +1,43 @@
+//! `verify`: reads the whole log and lists what cannot be right.
+
+use crate::args::Place;
+use crate::failure::{Code, Failure, Outcome};
+use crate::output::{Output, printable, progress, table};
+
+/// Check the whole log: dense versions, every slot of each commit, chunks present
+///
+/// Exit code 5 and the list, where something is wrong. Run it after a restore: a backup may hold half of a transaction. It reads every item.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  fencepost verify
+  fencepost verify -o json | jq .findings")]
+pub(crate) struct Args {}
+
+pub(crate) async fn run(_args: Args, place: &Place, out: &mut Output) -> Outcome {
+    let store = place.open().await?;
+    let bar = progress(None, "items read");
+    let verified = store.verify(&|items| bar.set_position(items)).await?;
+    bar.finish_and_clear();
+    let found = verified.findings.len();
+    out.result(&verified, |paint| {
+        let mut text = format!("{} items, {} commits, {} events; {}\n", verified.items, verified.commits, verified.events, verified.units);
+        if found == 0 {
+            return text + &paint.good("all is well");
+        }
+        let mut findings = table(["item", "problem"]);
+        findings.add_rows(verified.findings.iter().map(|finding| [printable(&finding.item), printable(&finding.problem)]));
+        text += &findings.to_string();
+        text
+    })?;
+    out.flush()?;
+    match found {
+        0 => Ok(()),
+        1 => Err(broken("1 thing is wrong".into())),
+        n => Err(broken(format!("{n} things are wrong"))),
+    }
+}
+
+fn broken(message: String) -> Failure {
+    Failure::new(Code::Corrupt, message).hint("nothing was changed: after a restore, take the list to whoever restored the table")
+}

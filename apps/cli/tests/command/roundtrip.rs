@@ -1,0 +1,98 @@
+//! What is appended comes back, by read and by tail.
+
+use serde_json::json;
+
+use crate::FileStore;
+
+#[test]
+fn an_event_comes_back_as_it_was_given() {
+    let store = FileStore::new();
+    let given = concat!(
+        r#"{"type":"A","data":{"n":1.0000000000000000000001, "s":"é\u0000"},"tags":["x/y#z:1","nul\u0000","ü"],"meta":{"user":"u","k":[1]},"id":"0191d7a0-0000-7000-8000-000000000001"}"#,
+        "\n",
+        r#"{"type":"B","data_base64":"AP8="}"#,
+        "\n",
+        r#"{"type":"C","data":null}"#,
+        "\n",
+        r#"{"type":"D"}"#,
+        "\n"
+    );
+    let appended = store.run_with(&["append"], given).ok().lines();
+    assert_eq!(appended[0]["positions"], json!(["1", "2", "3", "4"]));
+    assert!(appended[0]["units"]["write"].as_f64().is_some_and(|units| units > 0.0), "{}", appended[0]);
+    assert!(appended[0]["units"]["requests"].as_u64().is_some_and(|requests| requests > 0));
+
+    let read = store.run(&["read"]).ok();
+    assert!(read.stdout().contains(r#""data":{"n":1.0000000000000000000001, "s":"é\u0000"},"#), "{}", read.stdout());
+    let lines = read.lines();
+    assert_eq!(lines[0]["tags"], json!(["nul\0", "x/y#z:1", "ü"]));
+    assert_eq!(lines[0]["meta"], json!({ "user": "u", "k": [1] }));
+    assert_eq!(lines[0]["id"], "0191d7a0-0000-7000-8000-000000000001");
+    assert_eq!((&lines[1]["data_base64"], &lines[2]["data"], &lines[3]["data_base64"]), (&json!("AP8="), &json!(null), &json!("")));
+    assert!(lines.iter().all(|line| line["recorded_at"].is_string() && line["position"].is_string()));
+
+    // What one store prints, another takes.
+    let copy = FileStore::new();
+    copy.run_with(&["append"], &read.stdout()).ok();
+    let ids = |lines: Vec<serde_json::Value>| lines.into_iter().map(|line| (line["id"].clone(), line["data"].clone())).collect::<Vec<_>>();
+    assert_eq!(ids(copy.run(&["read"]).ok().lines()), ids(lines));
+}
+
+#[test]
+fn tail_brings_the_same_events_with_checkpoints() {
+    let store = FileStore::with_events(5);
+    let lines = store.run(&["tail", "--once"]).ok().lines();
+    assert_eq!(lines.iter().filter_map(|line| line["data"].as_u64()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    let checkpoint = lines[2]["checkpoint"].as_str().expect("checkpoint");
+    assert_eq!(store.run(&["tail", "--once", "--from", checkpoint]).ok().lines().len(), 2);
+    assert_eq!(store.run(&["tail", "--once", "--from", "now"]).ok().stdout(), "");
+}
+
+#[test]
+fn a_consumer_goes_on_behind_what_it_printed() {
+    let store = FileStore::with_events(5);
+    let tail = |args: &[&str]| store.run(&[&["tail", "--consumer", "mailer"], args].concat()).ok().lines().len();
+    assert_eq!(tail(&["--limit", "2"]), 2);
+    assert_eq!(tail(&["--once"]), 3);
+    assert_eq!(tail(&["--once"]), 0);
+}
+
+#[test]
+fn the_last_version_of_a_stream_is_what_the_next_append_expects() {
+    let store = FileStore::new();
+    let append = |expect: &str| {
+        store.run_with(
+            &["append", "--stream", "account-7", "--expect", expect],
+            "{\"type\":\"T\",\"data\":1}\n{\"type\":\"T\",\"data\":2}\n",
+        )
+    };
+    append("none").ok();
+    append("none").fails(3);
+    let last = |store: &FileStore| store.run(&["read", "--stream", "account-7"]).ok().lines().pop().expect("an event");
+    assert_eq!((&last(&store)["version"], &last(&store)["stream"]), (&json!(2), &json!("account-7")));
+    append("2").ok();
+    append("2").fails(3);
+    assert_eq!(last(&store)["version"], 4);
+    let token = store.run(&["read", "--stream", "account-7", "--with-token"]).ok().lines().pop().expect("the token");
+    let step = ["append", "--stream", "account-7", "--token", token["token"].as_str().expect("token")];
+    assert_eq!(store.run_with(&step, "{\"type\":\"T\",\"data\":1}").ok().lines()[0]["version"], 5);
+    store.run_with(&step, "{\"type\":\"T\",\"data\":1}").fails(3);
+}
+
+#[test]
+fn a_commit_id_is_recorded_once() {
+    let store = FileStore::new();
+    let append =
+        || store.run_with(&["append", "--commit", "0191d7a0-0000-7000-8000-000000000001"], "{\"type\":\"T\",\"data\":1}").ok().lines();
+    assert_eq!(append()[0]["positions"], append()[0]["positions"]);
+    assert_eq!(store.run(&["read"]).ok().lines().len(), 1);
+}
+
+#[test]
+fn a_sound_store_verifies_and_has_nothing_to_collect() {
+    let store = FileStore::with_events(3);
+    let verified = &store.run(&["verify"]).ok().lines()[0];
+    assert_eq!((&verified["events"], &verified["findings"]), (&json!(3), &json!([])));
+    assert_eq!(store.run(&["gc"]).ok().lines()[0]["chunks"], 0);
+    assert_eq!(store.run(&["stats"]).ok().lines()[0]["layout"], "ledger");
+}
