@@ -71,7 +71,7 @@ pub enum Refused {
     },
     /// More items than one transaction holds.
     #[error(
-        "the append needs {items} items in one transaction (tags written, tags checked, lanes, seal, once); at most {limit} fit: use fewer distinct tags, or split the append"
+        "{items} items in one transaction (tags written, tags checked, lanes, seal, once), and at most {limit} fit: use fewer distinct tags, or split it"
     )]
     TooManyItems {
         /// How many it needs.

@@ -127,6 +127,10 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// How long it is as JSON; nothing, where nothing is said.
+    pub(crate) fn bytes(&self) -> usize {
+        if self.is_empty() { 0 } else { serde_json::to_vec(self).map_or(0, |json| json.len()) }
+    }
     /// Whether nothing is said.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -59,3 +59,32 @@ pub use layout::ledger::Mutation;
 pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
+
+/// The long documents: reasons, limits, other stores, formats.
+pub mod _docs {
+    #[doc = include_str!("../docs/design.md")]
+    pub mod design {}
+    #[doc = include_str!("../docs/limits.md")]
+    pub mod limits {}
+    #[doc = include_str!("../docs/compare.md")]
+    pub mod compare {}
+    #[doc = include_str!("../docs/layouts/ledger.md")]
+    pub mod ledger {}
+}
+
+// The README and the guide, compiled as they stand; only in doctests, since they lie outside the package.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/src/ten-minutes.md")]
+    mod ten_minutes {}
+    #[doc = include_str!("../../../docs/src/tags.md")]
+    mod tags {}
+    #[doc = include_str!("../../../docs/src/streams-or-boundaries.md")]
+    mod streams_or_boundaries {}
+    #[doc = include_str!("../../../docs/src/reading.md")]
+    mod reading {}
+    #[doc = include_str!("../../../docs/src/errors.md")]
+    mod errors {}
+}

@@ -79,7 +79,7 @@ impl Connect {
     }
 
     async fn chain(&self) -> Result<SdkConfig> {
-        // The engine in this process checks no signature, and an endpoint of one's own seldom does; the chain is not asked for it.
+        // The engine in this process checks no signature: the chain is not asked for it. An endpoint may check: there it is.
         let local = |http: Option<SharedHttpClient>| {
             let config =
                 SdkConfig::builder().behavior_version(BehaviorVersion::latest()).region(Region::new("local")).credentials_provider(

@@ -1,4 +1,4 @@
-//! Reading: one item, pages of a series, several items at one instant, and a whole table in segments.
+//! Reading: one item, pages of a series, several items at one instant, and a whole table.
 
 use std::collections::HashMap;
 

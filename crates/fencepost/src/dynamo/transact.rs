@@ -92,7 +92,7 @@ impl Dynamo {
     }
 
     async fn transact(&self, op: &Op, hash: &str, writes: Vec<Write>) -> Result<Outcome, Failure> {
-        let units: usize = writes.iter().map(Write::units).sum();
+        let units: Vec<usize> = writes.iter().map(Write::units).collect();
         let items = writes.into_iter().map(|write| sdk(hash, write)).collect::<Result<Vec<_>>>();
         let items = items.map_err(|error| Failure { error, doubt: false })?;
         let mut doubted = false;
@@ -120,7 +120,6 @@ impl Dynamo {
                     return Ok(Outcome::Done);
                 }
                 Err(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                    op.wrote_in_vain((2 * units) as f64);
                     let message = cancelled.message.clone().unwrap_or_default();
                     let reasons = cancelled.cancellation_reasons.unwrap_or_default();
                     let codes: Vec<_> = reasons.iter().filter_map(|r| r.code.as_deref()).collect();
@@ -129,7 +128,14 @@ impl Dynamo {
                             (Some("ConditionalCheckFailed"), Some(old)) if !old.is_empty() => Verdict::Found(Box::new(old)),
                             _ => Verdict::Silent,
                         };
-                        return Ok(Outcome::Failed { verdicts: reasons.into_iter().map(verdict).collect(), doubt: doubted });
+                        let verdicts: Vec<Verdict> = reasons.into_iter().map(verdict).collect();
+                        // Twice for each item, by the larger of what was offered and what is there.
+                        let billed = units.iter().zip(&verdicts).map(|(offered, verdict)| match verdict {
+                            Verdict::Found(old) => (*offered).max(item::write_units(item::size(old))),
+                            Verdict::Silent => *offered,
+                        });
+                        op.wrote_in_vain((2 * billed.sum::<usize>()) as f64);
+                        return Ok(Outcome::Failed { verdicts, doubt: doubted });
                     }
                     if codes.iter().any(|c| matches!(*c, "ThrottlingError" | "ProvisionedThroughputExceeded")) {
                         (message, Reason::Throttled)

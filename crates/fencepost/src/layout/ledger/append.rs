@@ -420,7 +420,7 @@ fn check_size(events: &[Event]) -> Result<()> {
     if events.len() > MAX_EVENTS {
         return Err(Refused::TooManyEvents { events: events.len(), limit: MAX_EVENTS }.into());
     }
-    let bytes = events.iter().map(|event| event.data().len()).sum();
+    let bytes = events.iter().map(|event| event.data().len() + event.metadata().bytes()).sum();
     if bytes > MAX_COMMIT_BYTES {
         return Err(Refused::TooLong { what: "commit", bytes, limit: MAX_COMMIT_BYTES }.into());
     }

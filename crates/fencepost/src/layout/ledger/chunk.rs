@@ -42,6 +42,7 @@ impl Set {
         let (mut run, mut bytes): (Vec<Packed<'_>>, usize) = (Vec::new(), 0);
         for (index, event, meta) in events {
             let size = event.data().len()
+                + meta.map_or(0, str::len)
                 + event.event_type().as_str().len()
                 + event.tags().iter().map(|t| t.as_str().len() + 1).sum::<usize>()
                 + 24;

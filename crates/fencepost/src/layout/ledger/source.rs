@@ -10,7 +10,7 @@ use super::mutation::Mutation;
 use super::resolve::Met;
 use super::series::{End, Series};
 use super::token::Held;
-use crate::dynamo::{Freshness, Op};
+use crate::dynamo::{Freshness, Op, TRANSACTION_ITEMS};
 use crate::error::{Refused, Result};
 use crate::log::Sourced;
 use crate::position::{Position, Token};
@@ -131,6 +131,9 @@ impl Ledger {
         match <[_; 1]>::try_from(keys) {
             // One item needs no transaction to be read at one instant.
             Ok([key]) => Ok(self.dynamo().get(op, self.table(), key, Freshness::Strong).await?.is_none()),
+            Err(keys) if keys.len() > TRANSACTION_ITEMS => {
+                Err(Refused::TooManyItems { items: keys.len(), limit: TRANSACTION_ITEMS }.into())
+            }
             Err(keys) => Ok(self.dynamo().get_together(op, self.table(), keys).await?.iter().all(Option::is_none)),
         }
     }

@@ -19,10 +19,10 @@ pub(crate) fn specs(table: &str, side: &str, streams_mode: bool) -> Vec<TableSpe
     vec![spec(table, log), spec(side, StreamSpec::Never)]
 }
 
-const READ: [&str; 3] = ["GetItem", "BatchGetItem", "Query"];
-const TABLE_ADMIN: [&str; 10] = [
+// `stats`, `doctor` and `init --no-create` describe the tables.
+const READ: [&str; 4] = ["GetItem", "BatchGetItem", "Query", "DescribeTable"];
+const TABLE_ADMIN: [&str; 9] = [
     "CreateTable",
-    "DescribeTable",
     "UpdateTable",
     "DescribeTimeToLive",
     "UpdateTimeToLive",
