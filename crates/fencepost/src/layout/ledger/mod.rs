@@ -241,7 +241,8 @@ impl EventLog for Ledger {
 
     async fn append(&self, append: Append) -> Result<Committed> {
         let op = self.dynamo().op();
-        let committed = self.append_commit(&op, &append, None).await.map(|(committed, _)| committed);
+        let committed =
+            self.append_commit(&op, &append, None).await.map(|(committed, _)| committed).map_err(|error| error.costing(op.units()));
         report("append", &op);
         committed
     }
