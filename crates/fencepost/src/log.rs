@@ -206,19 +206,25 @@ pub enum Consistency {
     Eventual,
 }
 
-/// How to read.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ReadOptions {
-    pub(crate) after: Option<Position>,
+/// How to read: of a log by position, of a stream by version ([`crate::StreamReadOptions`]).
+#[derive(Debug, Clone, Copy)]
+pub struct ReadOptions<At = Position> {
+    pub(crate) after: Option<At>,
     pub(crate) limit: Option<u64>,
     pub(crate) direction: Direction,
     pub(crate) consistency: Consistency,
 }
 
-impl ReadOptions {
-    /// Begin behind this position, in the direction of reading. Exclusive.
-    pub fn after(mut self, position: Position) -> Self {
-        self.after = Some(position);
+impl<At> Default for ReadOptions<At> {
+    fn default() -> Self {
+        Self { after: None, limit: None, direction: Direction::default(), consistency: Consistency::default() }
+    }
+}
+
+impl<At> ReadOptions<At> {
+    /// Begin behind this place, in the direction of reading. Exclusive.
+    pub fn after(mut self, place: At) -> Self {
+        self.after = Some(place);
         self
     }
     /// At most so many events.

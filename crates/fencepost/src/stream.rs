@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 
 use crate::error::Result;
 use crate::event::{CommitId, Event, Recorded, StreamName};
-use crate::log::{Committed, Consistency, Direction};
+use crate::log::{Committed, Consistency, ReadOptions};
 use crate::position::{Base, Token};
 use crate::units::Units;
 
@@ -176,37 +176,8 @@ impl Step {
     }
 }
 
-/// How to read a stream.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct StreamReadOptions {
-    pub(crate) after: Option<u64>,
-    pub(crate) limit: Option<u64>,
-    pub(crate) direction: Direction,
-    pub(crate) consistency: Consistency,
-}
-
-impl StreamReadOptions {
-    /// Begin behind this version, in the direction of reading. Exclusive.
-    pub fn after(mut self, version: u64) -> Self {
-        self.after = Some(version);
-        self
-    }
-    /// At most so many events.
-    pub fn limit(mut self, events: u64) -> Self {
-        self.limit = Some(events);
-        self
-    }
-    /// Newest first.
-    pub fn backwards(mut self) -> Self {
-        self.direction = Direction::Backwards;
-        self
-    }
-    /// A moment old perhaps, at half the units.
-    pub fn eventual(mut self) -> Self {
-        self.consistency = Consistency::Eventual;
-        self
-    }
-}
+/// How to read a stream: `after` is a version.
+pub type StreamReadOptions = ReadOptions<u64>;
 
 /// Conveniences over every [`StreamStore`].
 #[async_trait]
