@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::event::{CommitId, Recorded};
 use crate::position::{Base, Token};
+use crate::units::Units;
 
 /// What the crate's calls return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -39,6 +40,8 @@ pub struct Conflict {
     /// Stands behind `events`: fold them, and decide again with this token, without reading.
     /// None where the condition was narrower than the read: then read again, since the token that was used.
     pub token: Option<Token>,
+    /// What finding out cost.
+    pub units: Units,
 }
 
 fn count(events: usize) -> String {
@@ -235,7 +238,14 @@ impl Error {
     }
     /// A condition that did not hold.
     pub fn conflict(events: Vec<Recorded>, token: Option<Token>) -> Self {
-        Error::Conflict(Box::new(Conflict { events, token }))
+        Error::Conflict(Box::new(Conflict { events, token, units: Units::default() }))
+    }
+    /// For layouts: what a conflict cost.
+    pub(crate) fn costing(mut self, units: Units) -> Self {
+        if let Error::Conflict(conflict) = &mut self {
+            conflict.units = units;
+        }
+        self
     }
     /// Whether it is a conflict: decide again.
     pub fn is_conflict(&self) -> bool {

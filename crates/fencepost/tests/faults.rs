@@ -185,7 +185,7 @@ async fn without_the_request_token_the_commit_id_settles() {
                 .expect("log");
             let two = || Event::new("T", "{}").and_then(|e| e.tag("a")).and_then(|e| e.tag("b")).expect("event");
             faults.script(Rule::on("TransactWriteItems").nth(1).lose_response());
-            faults.script(Rule::on("TransactWriteItems").nth(2).hide_reasons(keep.clone()));
+            faults.script(Rule::on("TransactWriteItems").nth(2).hide_reasons(keep));
             log.append(Append::new([two()])).await.expect("settled");
             assert_eq!(log.read_all(&tag(), ReadOptions::default()).await.expect("read").len(), 1);
         }

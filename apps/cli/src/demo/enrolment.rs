@@ -126,11 +126,21 @@ impl Campus {
         seats.fold(&read.events, &course, &student)?;
         let mut conflicts = 0;
         let answer = loop {
-            if seats.taken >= seats.capacity {
-                break Answer::Full;
-            }
-            if seats.courses >= self.limit {
-                break Answer::AtLimit;
+            let refusal = match () {
+                () if seats.taken >= seats.capacity => Some(Answer::Full),
+                () if seats.courses >= self.limit => Some(Answer::AtLimit),
+                () => None,
+            };
+            if let Some(refusal) = refusal {
+                // Course and student were read at two moments, and no append will catch what lay between: a refusal is confirmed first.
+                if log.unchanged(&token).await? {
+                    break refusal;
+                }
+                let read = log.source(&query, Some(&token)).await?;
+                tally.units += read.units;
+                token = read.token;
+                seats.fold(&read.events, &course, &student)?;
+                continue;
             }
             let event = Event::json(ENROLLED, &serde_json::json!({ "seat": seats.taken + 1 }))?.tag(&course)?.tag(&student)?;
             match settle(log, Append::new([event]).unless(query.clone(), token.clone())).await {
@@ -140,6 +150,7 @@ impl Campus {
                 }
                 Err(Error::Conflict(conflict)) => {
                     conflicts += 1;
+                    tally.units += conflict.units;
                     let events = match conflict.token {
                         Some(newer) => {
                             tally.without_reading += 1;

@@ -98,7 +98,10 @@ impl Report<'_> {
             units.write / each,
             units.read / each
         );
-        text += &format!("  {}\n", paint.dim("(appends that lost to a conflict are billed too; the store does not tell their units yet)"));
+        text += &format!(
+            "  {}\n",
+            paint.dim("(appends that lost to a conflict are billed, and counted; confirming a refusal is one read more)")
+        );
         let million =
             self.dollars.per_million_enrolments.map_or_else(String::new, |dollars| format!("; ${dollars:.2} for a million enrolments"));
         text + &format!("  ${:.6} on demand{million} {}", self.dollars.total, paint.dim("(us-east-1)"))

@@ -189,3 +189,28 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_says_who_must_act_and_what_is_in_doubt() {
+        let reason = |code: &str, status| match by_code::<()>(code, status, String::new()) {
+            Answer::Busy(_, reason) => Some((reason, false)),
+            Answer::Lost(_) => None,
+            Answer::No(Error::Unavailable(unavailable)) => Some((unavailable.reason, true)),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reason("ProvisionedThroughputExceededException", 400), Some((Reason::Throttled, false)));
+        assert_eq!(reason("TransactionConflictException", 400), Some((Reason::Unreachable, false)));
+        for denied in ["AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "ExpiredTokenException"] {
+            assert_eq!(reason(denied, 400), Some((Reason::Denied, true)), "{denied}");
+        }
+        assert_eq!(reason("ResourceNotFoundException", 400), Some((Reason::Missing, true)));
+        assert_eq!(reason("ValidationException", 400), Some((Reason::Rejected, true)));
+        for lost in [("InternalServerError", 500), ("ServiceUnavailable", 503), ("TransactionInProgressException", 400)] {
+            assert_eq!(reason(lost.0, lost.1), None, "{lost:?}");
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use tokio::sync::watch;
 
 use super::{Delivery, Feed, From};
 use crate::error::Result;
@@ -52,6 +53,7 @@ struct Cursor {
     /// Whether anything was passed since it was last said that all is caught up.
     moved: bool,
     pause: Duration,
+    appended: watch::Receiver<()>,
 }
 
 impl Cursor {
@@ -65,7 +67,8 @@ impl Cursor {
             From::Checkpoint(checkpoint) => Reached::open(&checkpoint, ledger.namespace(), incarnation)?,
         };
         let lanes = (0..lanes).map(|lane| (lane, VecDeque::new())).collect();
-        Ok(Cursor { ledger, query, reached, lanes, ready: VecDeque::new(), moved: true, pause: SOON })
+        let appended = ledger.appended();
+        Ok(Cursor { ledger, query, reached, lanes, ready: VecDeque::new(), moved: true, pause: SOON, appended })
     }
 
     fn delivered(&self, lane: u8) -> u64 {
@@ -77,6 +80,8 @@ impl Cursor {
             if let Some(delivery) = self.ready.pop_front() {
                 return Ok(delivery);
             }
+            // Whatever rings from here on may have come too late for this read.
+            self.appended.mark_unchanged();
             let found = self.read_ahead().await?;
             if self.deliver().await? {
                 self.pause = SOON;
@@ -88,7 +93,7 @@ impl Cursor {
             // A dependency that does not show yet is committed already: it comes within moments.
             let waiting = self.lanes.values().any(|slots| !slots.is_empty());
             let pause = if waiting { SOON } else { self.pause };
-            let _ = tokio::time::timeout(pause, self.ledger.appended()).await;
+            let _ = tokio::time::timeout(pause, self.appended.changed()).await;
             self.pause = (pause * 2).min(IDLE);
         }
     }

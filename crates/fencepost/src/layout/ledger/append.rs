@@ -76,7 +76,10 @@ impl Ledger {
         self.check_items(&run)?;
         let done = match self.look_first(op, &mut run).await? {
             Some(done) => done,
-            None => self.tries_in_turn(op, &mut run).await?,
+            None => {
+                self.prepare(op, &mut run).await?;
+                self.tries_in_turn(op, &mut run).await?
+            }
         };
         Ok((done, run.stream.map_or(End::default(), |(_, end)| end)))
     }
@@ -133,6 +136,17 @@ impl Ledger {
                 Ok(None)
             }
         }
+    }
+
+    /// What takes time and needs no turn on the lane: chunks, and ends that are not remembered yet.
+    async fn prepare(&self, op: &Op, run: &mut Run<'_>) -> Result<()> {
+        if run.intent.needs_chunks() {
+            run.set = Some(self.write_chunks(op, &run.intent).await?);
+        }
+        let covered = |series: &&Series| run.boundary.as_ref().is_some_and(|b| b.seen.contains_key(series));
+        let unknown = run.intent.carried.keys().filter(|series| !covered(series));
+        try_join_all(unknown.map(|series| self.end(op, series))).await?;
+        Ok(())
     }
 
     async fn tries_in_turn(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::sync::{Mutex, MutexGuard, watch};
 
 #[cfg(feature = "testing")]
 pub use self::mutation::Mutation;
@@ -81,7 +81,7 @@ struct Inner {
     untagged: u8,
     turn: Mutex<()>,
     stamp: AtomicU64,
-    appended: Notify,
+    appended: watch::Sender<()>,
 }
 
 impl Ledger {
@@ -107,7 +107,7 @@ impl Ledger {
             ends: moka::sync::Cache::new(REMEMBERED),
             turn: Mutex::new(()),
             stamp: AtomicU64::new(0),
-            appended: Notify::new(),
+            appended: watch::Sender::new(()),
         })))
     }
 
@@ -148,12 +148,12 @@ impl Ledger {
         &self.0.options.side
     }
 
-    /// Waits until something was appended through this instance; others' appends do not ring.
-    pub(crate) async fn appended(&self) {
-        self.0.appended.notified().await;
+    /// Rings whenever something was appended through this instance; others' appends do not ring.
+    pub(crate) fn appended(&self) -> watch::Receiver<()> {
+        self.0.appended.subscribe()
     }
     fn announce(&self) {
-        self.0.appended.notify_waiters();
+        self.0.appended.send_replace(());
     }
 
     fn remembered(&self, series: &Series) -> Option<End> {
@@ -241,7 +241,8 @@ impl EventLog for Ledger {
 
     async fn append(&self, append: Append) -> Result<Committed> {
         let op = self.dynamo().op();
-        let committed = self.append_commit(&op, &append, None).await.map(|(committed, _)| committed);
+        let committed =
+            self.append_commit(&op, &append, None).await.map(|(committed, _)| committed).map_err(|error| error.costing(op.units()));
         report("append", &op);
         committed
     }

@@ -156,7 +156,7 @@ impl Ledger {
                 let mut met = self.judge(&op, &slots, query).await?;
                 met.retain(|m| options.after.is_none_or(|after| if backwards { m.position < after } else { m.position > after }));
                 met.sort_by(|a, b| if backwards { b.position.cmp(&a.position) } else { a.position.cmp(&b.position) });
-                Ok(self.hydrate(&op, met).await?)
+                self.hydrate(&op, met).await
             })
             .map_ok(|events| stream::iter(events.into_iter().map(Ok)))
             .try_flatten()

@@ -1,5 +1,6 @@
 //! From slots to events: judging entries by a query, and fetching the bodies that lie in homes and chunks.
 
+use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
@@ -131,15 +132,11 @@ impl Ledger {
             let data = match body {
                 Body::Here(data) => data,
                 Body::Chunk(run) => {
-                    if !runs.contains_key(&run) {
-                        let entries = self.run(op, run).await?;
-                        let bodies = entries.into_iter().filter_map(|e| match e.body {
-                            Body::Here(data) => Some((e.index, data)),
-                            _ => None,
-                        });
-                        runs.insert(run, bodies.collect());
-                    }
-                    runs.get(&run).and_then(|bodies| bodies.get(&m.entry.index)).cloned().ok_or_else(|| lost(&m, "its chunk"))?
+                    let bodies = match runs.entry(run) {
+                        MapEntry::Occupied(known) => known.into_mut(),
+                        MapEntry::Vacant(new) => new.insert(self.bodies(op, run).await?),
+                    };
+                    bodies.get(&m.entry.index).cloned().ok_or_else(|| lost(&m, "its chunk"))?
                 }
                 Body::Home => return Err(lost(&m, "its home")),
             };
@@ -176,6 +173,15 @@ impl Ledger {
             }
         }
         Err(Error::corrupt("ledger", format!("{} @{version} is missing, and another slot refers to it", series.key(self.namespace()))))
+    }
+
+    /// The bodies of a run, by the events' indexes.
+    async fn bodies(&self, op: &Op, run: Run) -> Result<HashMap<u32, Bytes>> {
+        let bodies = self.run(op, run).await?.into_iter().filter_map(|entry| match entry.body {
+            Body::Here(data) => Some((entry.index, data)),
+            _ => None,
+        });
+        Ok(bodies.collect())
     }
 
     /// The entries of whole runs of chunks.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::Ledger;
 use super::item::{HASH, key, pack, unpack};
 use super::series::End;
-use crate::dynamo::item::{Attributes, Item, Malformed, binary, number, size, text, wrong};
+use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, size, text, wrong};
 use crate::dynamo::{Freshness, ITEM_BYTES, Op, Outcome, Verdict, Write};
 use crate::error::{Error, Refused, Result};
 use crate::position::{Checkpoint, Token};
@@ -19,6 +19,7 @@ const REVISION: &str = "r";
 const VERSION: &str = "n";
 const SLOT: &str = "e";
 const STAMP: &str = "s";
+const LANE: &str = "l";
 
 /// A snapshot of a stream: the state, the number of events folded, and the slot behind them.
 #[derive(Debug, Clone)]
@@ -57,7 +58,7 @@ impl Ledger {
         item.insert(SLOT.into(), number(end.version));
         item.insert(STAMP.into(), number(end.stamp));
         if let Some((lane, seq)) = end.lane {
-            item.insert("l".into(), crate::dynamo::item::Value::L(vec![number(u64::from(lane)), number(seq)]));
+            item.insert(LANE.into(), Value::L(vec![number(u64::from(lane)), number(seq)]));
         }
         put_body(&mut item, state)?;
         let condition = format!("attribute_not_exists(#h) OR {SLOT} < :e");
@@ -162,10 +163,10 @@ fn body(item: &Item) -> Result<Bytes, Malformed> {
 }
 
 fn snapshot(name: &str, item: &Item) -> Result<StreamSnapshot, Malformed> {
-    let lane = match item.maybe_list("l")? {
+    let lane = match item.maybe_list(LANE)? {
         Some([lane, seq]) => {
-            let lane = crate::dynamo::item::as_number(lane).and_then(|l| u8::try_from(l).ok());
-            lane.zip(crate::dynamo::item::as_number(seq))
+            let lane = as_number(lane).and_then(|l| u8::try_from(l).ok());
+            lane.zip(as_number(seq))
         }
         _ => None,
     };
