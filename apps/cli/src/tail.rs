@@ -121,6 +121,8 @@ async fn follow(args: Args, feed: &dyn Feed, checkpoints: &dyn Checkpoints, ende
             break Ok(());
         }
     };
+    // A request of the feed's that nobody polls any more may hold what the save waits for.
+    drop(deliveries);
     out.end(None)?;
     if let Some(consumer) = &mut consumer {
         consumer.save(checkpoints).await?;
@@ -227,6 +229,77 @@ mod tests {
         let printed = bodies(&lines);
         let rest = bodies(&tail(&memory, "--consumer c --once", pending()).await.0);
         assert_eq!([printed, rest].concat(), [1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn a_consumer_that_waits_has_saved_what_it_passed_over_too() {
+        let memory = Memory::new();
+        append(&memory, 1..=3).await;
+        let saved = async {
+            loop {
+                match memory.load("c").await.expect("loads") {
+                    Some((checkpoint, _)) => break checkpoint,
+                    None => tokio::task::yield_now().await,
+                }
+            }
+        };
+        let checkpoint = tokio::select! {
+            _ = tail(&memory, "--consumer c --tag odd", pending()) => panic!("it does not end by itself"),
+            saved = tokio::time::timeout(std::time::Duration::from_secs(10), saved) => saved.expect("saved while it waits"),
+        };
+        append(&memory, 4..=4).await;
+        assert_eq!(bodies(&tail(&memory, &format!("--once --from {checkpoint}"), pending()).await.0), [4]);
+        // The newest that matches is behind what was passed over.
+        let (lines, _) = tail(&memory, "--consumer d --tag odd --once", pending()).await;
+        let (checkpoint, _) = memory.load("d").await.expect("loads").expect("saved");
+        assert_ne!(lines[1]["checkpoint"], checkpoint.to_string());
+    }
+
+    /// A store that answers one request at a time, as the engine on a file does; its feed is always in the middle of one.
+    #[derive(Debug)]
+    struct OneAtATime {
+        memory: Memory,
+        turn: std::sync::Arc<tokio::sync::Mutex<()>>,
+    }
+
+    impl Feed for OneAtATime {
+        fn subscribe(&self, from: From, query: fencepost::Query) -> futures::stream::BoxStream<'static, fencepost::Result<Delivery>> {
+            let turn = self.turn.clone();
+            let busy = async move {
+                let _turn = turn.lock_owned().await;
+                pending().await
+            };
+            self.memory.subscribe(from, query).take(1).chain(futures::stream::once(busy)).boxed()
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl Checkpoints for OneAtATime {
+        async fn load(&self, consumer: &str) -> fencepost::Result<Option<(Checkpoint, Revision)>> {
+            self.memory.load(consumer).await
+        }
+        async fn save(&self, consumer: &str, checkpoint: &Checkpoint, expect: Option<Revision>) -> fencepost::Result<Option<Revision>> {
+            let _turn = tokio::time::timeout(std::time::Duration::from_secs(2), self.turn.lock()).await.expect("its turn comes");
+            self.memory.save(consumer, checkpoint, expect).await
+        }
+    }
+
+    /// Seen in one of ten runs on a file: a signal while the feed was asking, and the save waited ten seconds for an answer.
+    #[tokio::test]
+    async fn the_last_save_does_not_wait_for_a_feed_that_nobody_polls() {
+        let memory = Memory::new();
+        append(&memory, 1..=1).await;
+        let store = OneAtATime { memory: memory.clone(), turn: std::sync::Arc::default() };
+        let ended = async {
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let Command::Tail(args) = Cli::parse_from(["fencepost", "tail", "--consumer", "c"]).command else { panic!() };
+        let (mut out, captured) = Captured::output(Format::Ndjson);
+        follow(args, &store, &store, ended, &mut out).await.expect("ends well");
+        assert_eq!(bodies(&captured.lines()), [1]);
+        assert!(memory.load("c").await.expect("loads").is_some());
     }
 
     #[tokio::test]
