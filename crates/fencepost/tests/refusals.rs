@@ -211,3 +211,27 @@ async fn the_engine_serves_other_programs_over_http() {
     stop.send(()).expect("running");
     server.await.expect("joins").expect("serves");
 }
+
+/// An append that was begun and is not polled any more, as in an arm of `select!`, must not hold up the others: neither in the
+/// engine nor in the queue for a lane.
+#[tokio::test]
+async fn an_append_that_nobody_polls_holds_up_nobody() {
+    let folder = tempfile::tempdir().expect("folder");
+    for url in ["memory:".to_owned(), format!("file:{}", folder.path().join("orders.db").display())] {
+        let log = open(Store::builder(&url).expect("url")).await.log().expect("log");
+        let mut begun = Vec::new();
+        for polls in 0..8 {
+            let mut append = log.append(Append::new([event("a")]));
+            for _ in 0..polls {
+                if futures::poll!(&mut append).is_ready() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            begun.push(append);
+        }
+        let other = tokio::time::timeout(std::time::Duration::from_secs(5), log.append(Append::new([event("b")]))).await;
+        assert!(matches!(other, Ok(Ok(_))), "{url}: {other:?}");
+        drop(begun);
+    }
+}

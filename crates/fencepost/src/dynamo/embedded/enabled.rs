@@ -35,8 +35,6 @@ enum Tokens {
 /// The tables, and what must be let go of after them.
 struct Tables {
     database: Database,
-    /// Who waits for SQLite's one connection waits here, as a task and not as a blocked thread.
-    turn: tokio::sync::Mutex<()>,
     // Dropped after the database: whoever gets the lock next finds the file closed.
     on_disk: Option<file::Held>,
 }
@@ -67,7 +65,7 @@ impl Engine {
     }
 
     fn over(database: Database, on_disk: Option<file::Held>) -> Self {
-        let tables = Tables { database, turn: tokio::sync::Mutex::new(()), on_disk };
+        let tables = Tables { database, on_disk };
         Self { tables: Arc::new(tables), tokens: Tokens::Dropped }
     }
 

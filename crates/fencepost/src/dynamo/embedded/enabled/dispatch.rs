@@ -71,20 +71,17 @@ impl Call<'_> {
     {
         let request = serde_json::from_slice(self.body).map_err(|e| unreadable(self.operation, &e.to_string()))?;
         let tables = &self.engine.tables;
-        let answer = {
-            let _turn = tables.turn.lock().await;
-            // In memory a call is short, and handing it to another thread costs more than the call: a GetItem took 50 to 107 µs here and 170 to
-            // 270 µs by `spawn_blocking` (six rounds in turn, debug build, a machine with far more to do than cores). So it runs where it
-            // is: at most one worker is at it, since the turn is waited for without blocking. On disk a write waits for the disk, long
-            // enough to hold up every other task of a current-thread runtime (where `block_in_place` would panic).
-            if tables.on_disk.is_some() {
-                let tables = tables.clone();
-                tokio::task::spawn_blocking(move || operate(&tables.database, request))
-                    .await
-                    .unwrap_or_else(|e| Err(DynoxideError::InternalServerError(e.to_string())))
-            } else {
-                operate(&tables.database, request)
-            }
+        // In memory a call is short, and handing it to another thread costs more than the call: a GetItem took 50 to 107 µs here and 170 to
+        // 270 µs by `spawn_blocking` (six rounds in turn, debug build, a machine with far more to do than cores). So it runs where it is.
+        // On disk a write waits for the disk, long enough to hold up every other task of a current-thread runtime (where
+        // `block_in_place` would panic). Nothing is held across an await: a caller who stops polling would hold it for everybody.
+        let answer = if tables.on_disk.is_some() {
+            let tables = tables.clone();
+            tokio::task::spawn_blocking(move || operate(&tables.database, request))
+                .await
+                .unwrap_or_else(|e| Err(DynoxideError::InternalServerError(e.to_string())))
+        } else {
+            operate(&tables.database, request)
         };
         let answer = answer.map_err(|e| enveloped(self.operation, e))?;
         serde_json::to_string(&answer).map_err(|e| DynoxideError::InternalServerError(e.to_string()))
