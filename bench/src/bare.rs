@@ -8,11 +8,14 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, StalledStre
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, Put, ReturnConsumedCapacity,
-    ReturnValuesOnConditionCheckFailure as OnFailure, ScalarAttributeType, TransactWriteItem,
+    ReturnValuesOnConditionCheckFailure as OnFailure, ScalarAttributeType, StreamSpecification, StreamViewType, TransactWriteItem,
 };
 use fencepost::Engine;
 
+/// Like the ledger's table in `streams` mode, with a stream …
 const TABLE: &str = "bare";
+/// … and with lanes, without.
+const LANES: &str = "bare-lanes";
 
 /// A client with the settings that the store gives its own, on a table like the ledger's.
 pub(crate) struct Bare(Client);
@@ -40,24 +43,22 @@ impl Bare {
         let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build().expect("key");
         let attribute =
             |name: &str, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().expect("attribute");
-        client
-            .create_table()
-            .table_name(TABLE)
-            .billing_mode(BillingMode::PayPerRequest)
-            .key_schema(key("p", KeyType::Hash))
-            .key_schema(key("v", KeyType::Range))
-            .attribute_definitions(attribute("p", ScalarAttributeType::S))
-            .attribute_definitions(attribute("v", ScalarAttributeType::N))
-            .stream_specification(
-                aws_sdk_dynamodb::types::StreamSpecification::builder()
-                    .stream_enabled(true)
-                    .stream_view_type(aws_sdk_dynamodb::types::StreamViewType::NewImage)
-                    .build()
-                    .expect("stream"),
-            )
-            .send()
-            .await
-            .expect("table");
+        let stream =
+            StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewImage).build().expect("stream");
+        for (table, stream) in [(TABLE, Some(stream)), (LANES, None)] {
+            client
+                .create_table()
+                .table_name(table)
+                .billing_mode(BillingMode::PayPerRequest)
+                .key_schema(key("p", KeyType::Hash))
+                .key_schema(key("v", KeyType::Range))
+                .attribute_definitions(attribute("p", ScalarAttributeType::S))
+                .attribute_definitions(attribute("v", ScalarAttributeType::N))
+                .set_stream_specification(stream)
+                .send()
+                .await
+                .expect("table");
+        }
         Bare(client)
     }
 
@@ -92,7 +93,7 @@ impl Bare {
     pub(crate) async fn transact(&self, tag: &str, version: u64, seq: u64, body: &str) {
         let put = |key: String, version| {
             let put = Put::builder()
-                .table_name(TABLE)
+                .table_name(LANES)
                 .set_item(Some(Self::slot(key, version, body)))
                 .condition_expression("attribute_not_exists(#h)")
                 .expression_attribute_names("#h", "p")

@@ -69,13 +69,14 @@ async fn main() -> Result<()> {
     let (streams, lanes) = (open(&engine, "streams").await?, open(&engine, "lanes-1").await?);
     let mut rows = Vec::new();
 
+    // Each writer keeps to its stream, whose end it remembers after the first round.
     let put = async |writer: usize, round: usize, count: usize| {
         for at in 0..count {
-            bare.put(&format!("w{writer}-{round}"), at as u64 + 1, &body()).await;
+            bare.put(&format!("writer-{writer}"), (round * count + at) as u64 + 1, &body()).await;
         }
     };
-    let append = async |writer: usize, round: usize, count: usize| {
-        let (store, name) = (streams.streams(), StreamName::new(format!("w{writer}-{round}")).expect("name"));
+    let append = async |writer: usize, _: usize, count: usize| {
+        let (store, name) = (streams.streams(), StreamName::new(format!("writer-{writer}")).expect("name"));
         for _ in 0..count {
             store.append(&name, Step::new([event().expect("event")])).await.expect("append");
         }
@@ -125,14 +126,14 @@ async fn main() -> Result<()> {
 
     put(99, 0, 100).await;
     append(99, 0, 100).await;
-    let name = StreamName::new("w99-0")?;
+    let name = StreamName::new("writer-99")?;
     rows.push(
         compare(
             "load a stream of 100 events of 500 B",
             args.rounds,
             async |_| {
                 for _ in 0..n / 10 {
-                    assert_eq!(bare.query("w99-0").await, 100);
+                    assert_eq!(bare.query("writer-99").await, 100);
                 }
             },
             async |_| {

@@ -58,7 +58,7 @@ struct Held {
 /// What a repeat under the same commit id returns.
 #[derive(Debug)]
 struct Outcome {
-    digest: [u8; 16],
+    digest: [u8; 8],
     committed: Committed,
 }
 

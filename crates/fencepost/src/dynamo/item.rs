@@ -79,7 +79,7 @@ pub(crate) fn size(item: &Item) -> usize {
 }
 
 /// Bytes that DynamoDB counts for a value: 3 for a list or map and 1 for each of its elements, a byte for two digits.
-pub(crate) fn value_size(value: &Value) -> usize {
+fn value_size(value: &Value) -> usize {
     match value {
         Value::S(text) => text.len(),
         Value::N(digits) => number_size(digits),
@@ -88,9 +88,14 @@ pub(crate) fn value_size(value: &Value) -> usize {
         Value::Ns(numbers) => numbers.iter().map(|n| number_size(n)).sum(),
         Value::Bs(blobs) => blobs.iter().map(|b| b.as_ref().len()).sum(),
         Value::L(values) => 3 + values.iter().map(|v| 1 + value_size(v)).sum::<usize>(),
-        Value::M(map) => 3 + map.iter().map(|(name, v)| 1 + name.len() + value_size(v)).sum::<usize>(),
+        Value::M(map) => map_size(map),
         _ => 1,
     }
+}
+
+/// Bytes that DynamoDB counts for a map inside an item.
+pub(crate) fn map_size(map: &Item) -> usize {
+    3 + map.iter().map(|(name, value)| 1 + name.len() + value_size(value)).sum::<usize>()
 }
 
 /// Bytes that DynamoDB counts for a whole number: trailing zeros are free.

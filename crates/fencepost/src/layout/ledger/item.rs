@@ -167,12 +167,11 @@ impl Slot {
 pub(crate) enum Written<'a> {
     Plain(&'a [u8]),
     Packed(&'a [u8]),
-    Home,
     Chunk(Run),
 }
 
-/// An event map. `but` is the series of the slot, which needs not be named.
-pub(crate) fn entry_value(entry: &EntryParts<'_>, body: &Written<'_>) -> Value {
+/// An event map, without its body: as it stands it says that the body is in the home.
+pub(crate) fn entry(entry: &EntryParts<'_>) -> Item {
     let mut map = Item::with_capacity(6);
     map.insert(INDEX.into(), number(u64::from(entry.index)));
     if let Some(id) = entry.id {
@@ -188,8 +187,7 @@ pub(crate) fn entry_value(entry: &EntryParts<'_>, body: &Written<'_>) -> Value {
     if let Some(meta) = entry.meta {
         map.insert(META.into(), text(meta));
     }
-    put_body(&mut map, entry.index, body);
-    Value::M(map)
+    map
 }
 
 /// What an event map is made of.
@@ -204,14 +202,13 @@ pub(crate) struct EntryParts<'a> {
     pub(crate) meta: Option<&'a str>,
 }
 
-/// A body alone, in the home of a commit whose home's series the event does not carry: it has no type.
-pub(crate) fn body_value(index: u32, body: &Written<'_>) -> Value {
-    let mut map = Item::from([(INDEX.into(), number(u64::from(index)))]);
-    put_body(&mut map, index, body);
-    Value::M(map)
+/// For a body alone, in the home of a commit whose home's series the event does not carry: it has no type.
+pub(crate) fn body_alone(index: u32) -> Item {
+    Item::from([(INDEX.into(), number(u64::from(index)))])
 }
 
-fn put_body(map: &mut Item, index: u32, body: &Written<'_>) {
+/// Where the body is: here, or in a chunk.
+pub(crate) fn put_body(map: &mut Item, index: u32, body: &Written<'_>) {
     match body {
         // JSON stays readable in the console; what is not text is bytes.
         Written::Plain(data) => {
@@ -222,7 +219,6 @@ fn put_body(map: &mut Item, index: u32, body: &Written<'_>) {
             map.insert(DATA.into(), binary(*data));
             map.insert(ENCODING.into(), number(ZSTD));
         }
-        Written::Home => {}
         Written::Chunk(run) => {
             map.insert(
                 REFERENCE.into(),
@@ -455,7 +451,7 @@ fn entries(item: &Item, series: &Series, version: u64) -> Result<(Entries, Vec<(
         let map = value.as_m().map_err(|_| wrong(EVENTS, "a list of maps"))?;
         // Without a type it is only a body, of an event that this series does not carry.
         if map.contains_key(TYPE) {
-            found.push(entry(map, series, version)?);
+            found.push(decode_entry(map, series, version)?);
         } else {
             bodies.push(body(map)?);
         }
@@ -473,7 +469,7 @@ fn body(map: &Item) -> Result<(u32, Body), Malformed> {
     Ok((index, body))
 }
 
-fn entry(map: &Item, series: &Series, version: u64) -> Result<Entry, Malformed> {
+fn decode_entry(map: &Item, series: &Series, version: u64) -> Result<Entry, Malformed> {
     let (index, body) = body(map)?;
     let mut tags = Vec::new();
     if let Some(others) = map.maybe_map(TAGS)? {

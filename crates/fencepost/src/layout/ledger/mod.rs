@@ -5,8 +5,9 @@
 mod append;
 mod check;
 mod chunk;
+mod ends;
 pub(crate) mod item;
-#[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests break the protocol"))]
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "only tests break the protocol"))]
 mod mutation;
 mod plan;
 mod read;
@@ -28,6 +29,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use tokio::sync::{Mutex, MutexGuard, watch};
 
+use self::ends::Ends;
 #[cfg(feature = "testing")]
 pub use self::mutation::Mutation;
 #[cfg(not(feature = "testing"))]
@@ -46,8 +48,6 @@ use crate::query::Query;
 pub(crate) const MAX_EVENTS: usize = 100_000;
 /// Bytes of all bodies in one commit.
 pub(crate) const MAX_COMMIT_BYTES: usize = 64 * 1024 * 1024;
-/// Series whose ends are remembered.
-const REMEMBERED: u64 = 100_000;
 /// How long an append waits for its turn on the lane before it races.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Series that untagged commits are spread over, in streams mode.
@@ -63,6 +63,7 @@ pub(crate) struct Options {
     pub(crate) feed: Option<FeedMode>,
     /// None: as the namespace was created.
     pub(crate) types: Option<Vec<EventType>>,
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests break the protocol"))]
     pub(crate) mutation: Option<Mutation>,
     /// None: an instance chooses its lane.
     pub(crate) lane: Option<u8>,
@@ -77,7 +78,7 @@ struct Inner {
     dynamo: Dynamo,
     options: Options,
     settings: Settings,
-    ends: moka::sync::Cache<Series, End>,
+    ends: Ends,
     /// The lane and the untagged series that this instance keeps to.
     lane: u8,
     untagged: u8,
@@ -106,7 +107,7 @@ impl Ledger {
             dynamo,
             options,
             settings,
-            ends: moka::sync::Cache::new(REMEMBERED),
+            ends: Ends::new(),
             turn: Mutex::new(()),
             stamp: AtomicU64::new(0),
             appended: watch::Sender::new(()),
@@ -163,9 +164,7 @@ impl Ledger {
     }
     /// Only what was read, acknowledged or handed back; never what is in doubt.
     fn remember(&self, series: &Series, end: End) {
-        if self.remembered(series).is_none_or(|known| known.version < end.version) {
-            self.0.ends.insert(series.clone(), end);
-        }
+        self.0.ends.raise(series, end);
     }
 
     /// A repeat keeps to the lane or untagged series of its base.

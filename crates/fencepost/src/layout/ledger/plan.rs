@@ -8,7 +8,7 @@ use super::item::{self, EntryParts, Outcome, Place, SlotParts, Written};
 use super::series::{End, Series};
 use super::settings::Settings;
 use crate::dynamo::Write;
-use crate::dynamo::item::{Item, value_size, write_units};
+use crate::dynamo::item::{Item, Value, map_size, write_units};
 use crate::event::{self, CommitId, Event, EventType};
 use crate::position::Position;
 
@@ -22,7 +22,7 @@ const HOME_BYTES: usize = 16 * 1024;
 pub(crate) struct Intent<'a> {
     pub(crate) commit: CommitId,
     pub(crate) events: &'a [Event],
-    pub(crate) digest: [u8; 16],
+    pub(crate) digest: [u8; 8],
     /// The series written, without the lane, each with the indexes of its events.
     pub(crate) carried: BTreeMap<Series, Vec<u32>>,
     /// The first event's first tag, else the untagged series or the lane: the series that all its tries keep to.
@@ -301,20 +301,20 @@ impl Try<'_> {
             Seat::Own => true,
             Seat::Chunk => false,
         };
-        let bare = |index: u32| self.bare(series, index);
         // Without bodies first: what the slot occupies anyway.
-        let entries: Vec<(u32, EntryParts<'_>)> = indexes.iter().map(|i| (*i, bare(*i))).collect();
         let mut bytes = item::size(slot) + 4;
-        for (index, parts) in &entries {
-            let reference = match intent.seats[*index as usize] {
-                Seat::Chunk => self.set.and_then(|set| set.run(*index)),
-                _ => None,
-            };
-            bytes += 1 + value_size(&item::entry_value(parts, &reference.map_or(Written::Home, Written::Chunk)));
+        let mut entries: Vec<(u32, Item)> = Vec::with_capacity(indexes.len() + alone.len());
+        for index in indexes.iter().copied() {
+            let mut entry = item::entry(&self.bare(series, index));
+            if intent.seats[index as usize] == Seat::Chunk
+                && let Some(run) = self.set.and_then(|set| set.run(index))
+            {
+                item::put_body(&mut entry, index, &Written::Chunk(run));
+            }
+            entries.push((index, entry));
         }
-        for index in &alone {
-            bytes += 1 + value_size(&item::body_value(*index, &Written::Home));
-        }
+        entries.extend(alone.iter().map(|index| (*index, item::body_alone(*index))));
+        bytes += entries.iter().map(|(_, entry)| 1 + map_size(entry)).sum::<usize>();
         let must: Vec<u32> = indexes.iter().copied().filter(|i| seated(*i)).chain(alone.iter().copied()).collect();
         let plain = bytes + must.iter().map(|i| intent.events[*i as usize].data().len() + 2).sum::<usize>();
         let mut packed = BTreeSet::new();
@@ -330,26 +330,25 @@ impl Try<'_> {
             }
         }
         let mut room = write_units(total) * 1024 - total;
-        let mut values = Vec::with_capacity(entries.len() + alone.len());
-        for (index, parts) in &entries {
-            let data: &[u8] = intent.events[*index as usize].data();
-            let body = match intent.seats[*index as usize] {
-                Seat::Chunk => self.set.and_then(|set| set.run(*index)).map_or(Written::Home, Written::Chunk),
-                _ if packed.contains(index) => Written::Packed(intent.packed(*index)),
-                _ if seated(*index) => Written::Plain(data),
-                _ if data.len() + 2 <= room => {
-                    room -= data.len() + 2;
-                    Written::Plain(data)
-                }
-                _ => Written::Home,
-            };
-            values.push(item::entry_value(parts, &body));
-        }
-        for index in alone {
+        let values = entries.into_iter().map(|(index, mut entry)| {
             let data: &[u8] = intent.events[index as usize].data();
-            let body = if packed.contains(&index) { Written::Packed(intent.packed(index)) } else { Written::Plain(data) };
-            values.push(item::body_value(index, &body));
-        }
+            let copied = data.len() + 2;
+            let body = match intent.seats[index as usize] {
+                Seat::Chunk => None,
+                _ if packed.contains(&index) => Some(Written::Packed(intent.packed(index))),
+                _ if seated(index) => Some(Written::Plain(data)),
+                _ if copied <= room => {
+                    room -= copied;
+                    Some(Written::Plain(data))
+                }
+                _ => None,
+            };
+            if let Some(body) = body {
+                item::put_body(&mut entry, index, &body);
+            }
+            Value::M(entry)
+        });
+        let values = values.collect();
         item::put_events(slot, values);
     }
 
