@@ -241,6 +241,7 @@ impl Error {
         Error::Conflict(Box::new(Conflict { events, token, units: Units::default() }))
     }
     /// For layouts: what a conflict cost.
+    #[cfg(feature = "dynamo")]
     pub(crate) fn costing(mut self, units: Units) -> Self {
         if let Error::Conflict(conflict) = &mut self {
             conflict.units = units;

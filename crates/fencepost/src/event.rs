@@ -128,6 +128,7 @@ pub struct Metadata {
 
 impl Metadata {
     /// How long it is as JSON; nothing, where nothing is said.
+    #[cfg(feature = "dynamo")]
     pub(crate) fn bytes(&self) -> usize {
         if self.is_empty() { 0 } else { serde_json::to_vec(self).map_or(0, |json| json.len()) }
     }

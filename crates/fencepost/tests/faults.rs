@@ -171,6 +171,30 @@ async fn a_doubt_is_not_forgotten_when_later_attempts_are_throttled() {
     assert_eq!(bench.recorded().await, 2);
 }
 
+/// The write landed and its answer was lost; the repeat shows it, but the outcome cannot be read: still in doubt, not undone.
+#[tokio::test]
+async fn a_doubt_is_not_forgotten_when_the_outcome_cannot_be_read() {
+    for (feed, get) in [("streams", "GetItem"), ("lanes-1", "GetItem")] {
+        let engine = Engine::memory().expect("engine");
+        let faults = Faults::new(engine.http_client(), 1);
+        let url = format!("memory:?feed={feed}");
+        let open = || Store::builder(&url).expect("url").timeouts(QUICK);
+        let log = support::open(open().http_client(faults.http_client())).await.log().expect("log");
+        faults.script(Rule::on(writes(feed)).nth(1).lose_response());
+        faults.script(Rule::on(get).internal_error());
+        let answer = log.append(Append::new([event()])).await;
+        let Err(Error::InDoubt(doubt)) = answer else { panic!("{feed}: {answer:?}") };
+        // While nothing can be read, a repeat does not know better.
+        faults.script(Rule::on("Query").internal_error());
+        let again = log.append(Append::new([event()]).again(doubt.commit, doubt.base.clone())).await;
+        let Err(Error::InDoubt(still)) = again else { panic!("{feed}: {again:?}") };
+        assert_eq!((still.commit, still.base), (doubt.commit, doubt.base.clone()));
+        faults.calm();
+        log.append(Append::new([event()]).again(doubt.commit, doubt.base)).await.expect("settled");
+        assert_eq!(log.read_all(&tag(), ReadOptions::default()).await.expect("read").len(), 1);
+    }
+}
+
 /// Past the ten minutes of the request token: only the commit id is left, and with hidden reasons only the look.
 #[tokio::test]
 async fn without_the_request_token_the_commit_id_settles() {

@@ -70,18 +70,26 @@ impl Ledger {
 
     async fn append_unless_recorded(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<(Committed, End)> {
         let mut run = self.begin(append, stream)?;
+        match self.settle_or_try(op, append, &mut run).await {
+            Ok(done) => Ok((done, run.stream.map_or(End::default(), |(_, end)| end))),
+            // Whatever went wrong since: a try that may have landed is not undone by it.
+            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) => {
+                Err(self.give_up(&run, Failure { error, doubt: false }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn settle_or_try<'a>(&self, op: &Op, append: &'a Append, run: &mut Run<'a>) -> Result<Committed> {
         if let Some(condition) = append.condition() {
             run.boundary = Some(self.boundary(op, condition).await?);
         }
-        self.check_items(&run)?;
-        let done = match self.look_first(op, &mut run).await? {
-            Some(done) => done,
-            None => {
-                self.prepare(op, &mut run).await?;
-                self.tries_in_turn(op, &mut run).await?
-            }
-        };
-        Ok((done, run.stream.map_or(End::default(), |(_, end)| end)))
+        self.check_items(run)?;
+        if let Some(done) = self.look_first(op, run).await? {
+            return Ok(done);
+        }
+        self.prepare(op, run).await?;
+        self.tries_in_turn(op, run).await
     }
 
     /// The outcome of an append under a commit id that the caller gave, if it was recorded before.
