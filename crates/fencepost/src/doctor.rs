@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::dynamo::table::Described;
+use crate::dynamo::table::{Described, TableOptions};
 use crate::dynamo::{Dynamo, Freshness, Op, Place};
 use crate::error::{Error, Reason};
 use crate::layout::ledger::{Ledger, Settings};
@@ -52,13 +52,19 @@ impl Builder {
                 return checks;
             }
         };
+        // Where opening makes the tables, they are there for whoever opens: in memory they would not be otherwise.
+        if self.creates()
+            && let Err(error) = self.tables().create_on(&dynamo, &TableOptions::default()).await
+        {
+            checks.push(failed("tables", &error));
+        }
         let op = dynamo.op();
         let mut reachable = true;
         for spec in self.tables().specs() {
             match dynamo.describe(&op, &spec.name).await {
                 Ok(described) => {
                     checks.push(check("credentials", Status::Ok, "accepted", None));
-                    self.table(&dynamo, &op, &described, &mut checks).await;
+                    self.table(&described, &mut checks);
                     match dynamo.verify_table(&op, &spec).await {
                         Ok(differences) if differences.is_empty() => {
                             checks.push(check(
@@ -105,7 +111,7 @@ impl Builder {
         }
     }
 
-    async fn table(&self, _dynamo: &Dynamo, _op: &Op, table: &Described, checks: &mut Vec<Check>) {
+    fn table(&self, table: &Described, checks: &mut Vec<Check>) {
         let name = |what: &str| format!("{what} of {}", table.name);
         if !table.replicas.is_empty() {
             let detail = format!("replicas in {}", table.replicas.join(", "));

@@ -212,6 +212,9 @@ impl Builder {
     pub(crate) async fn connect(&self) -> Result<Dynamo> {
         self.connect.connect().await
     }
+    pub(crate) fn creates(&self) -> bool {
+        self.create
+    }
     pub(crate) fn ledger(&self) -> &Options {
         &self.options
     }
@@ -237,7 +240,7 @@ impl Tables {
         self.create_on(&self.builder.connect().await?, options).await
     }
 
-    async fn create_on(&self, dynamo: &Dynamo, options: &TableOptions) -> Result<Vec<(String, bool)>> {
+    pub(crate) async fn create_on(&self, dynamo: &Dynamo, options: &TableOptions) -> Result<Vec<(String, bool)>> {
         let mut made = Vec::new();
         for spec in self.specs() {
             let op = dynamo.long_op();

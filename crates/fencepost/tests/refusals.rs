@@ -235,3 +235,15 @@ async fn an_append_that_nobody_polls_holds_up_nobody() {
         drop(begun);
     }
 }
+
+#[tokio::test]
+async fn the_doctor_finds_nothing_wrong_where_nothing_is_and_names_what_is_missing() {
+    let well = Store::builder("memory:").expect("url").doctor().await;
+    assert!(well.iter().all(|check| check.status == fencepost::Status::Ok), "{well:?}");
+    let ground = Ground::fresh();
+    let missing = ground.builder("").create(false).doctor().await;
+    assert!(missing.iter().any(|check| check.status == fencepost::Status::Failed && check.name.starts_with("table ")), "{missing:?}");
+    open(ground.builder("namespace=one")).await;
+    let other = ground.builder("namespace=two").create(false).doctor().await;
+    assert!(other.iter().any(|check| check.status == fencepost::Status::Failed && check.name == "namespace"), "{other:?}");
+}
