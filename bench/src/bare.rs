@@ -18,6 +18,7 @@ const TABLE: &str = "bare";
 const LANES: &str = "bare-lanes";
 
 /// A client with the settings that the store gives its own, on a table like the ledger's.
+#[derive(Clone)]
 pub(crate) struct Bare(Client);
 
 type Item = HashMap<String, AttributeValue>;

@@ -57,6 +57,20 @@ fn event() -> Result<Event> {
     Event::new("OrderPlaced", body())
 }
 
+/// Each writer keeps to its stream, whose end it remembers after the first round.
+async fn put(bare: &Bare, writer: usize, round: usize, count: usize) {
+    for at in 0..count {
+        bare.put(&format!("writer-{writer}"), (round * count + at) as u64 + 1, &body()).await;
+    }
+}
+
+async fn append(store: &Store, writer: usize, count: usize) {
+    let (streams, name) = (store.streams(), StreamName::new(format!("writer-{writer}")).expect("name"));
+    for _ in 0..count {
+        streams.append(&name, Step::new([event().expect("event")])).await.expect("append");
+    }
+}
+
 async fn open(engine: &Engine, feed: &str) -> Result<Store> {
     Store::builder(&format!("memory:?feed={feed}&table=ours-{feed}"))?.http_client(engine.http_client()).open().await
 }
@@ -69,34 +83,34 @@ async fn main() -> Result<()> {
     let (streams, lanes) = (open(&engine, "streams").await?, open(&engine, "lanes-1").await?);
     let mut rows = Vec::new();
 
-    // Each writer keeps to its stream, whose end it remembers after the first round.
-    let put = async |writer: usize, round: usize, count: usize| {
-        for at in 0..count {
-            bare.put(&format!("writer-{writer}"), (round * count + at) as u64 + 1, &body()).await;
-        }
-    };
-    let append = async |writer: usize, _: usize, count: usize| {
-        let (store, name) = (streams.streams(), StreamName::new(format!("writer-{writer}")).expect("name"));
-        for _ in 0..count {
-            store.append(&name, Step::new([event().expect("event")])).await.expect("append");
-        }
-    };
     let n = args.operations;
     rows.push(
-        compare("append, 1 writer, streams mode (PutItem)", args.rounds, async |r| put(0, r, n).await, async |r| append(0, r, n).await)
-            .await,
+        compare(
+            "append, 1 writer, streams mode (PutItem)",
+            args.rounds,
+            async |r| put(&bare, 0, r, n).await,
+            async |_| append(&streams, 0, n).await,
+        )
+        .await,
     );
-
-    let sixteen = |round: usize| (1..=16).map(move |writer| (writer, round));
+    // Sixteen tasks, on as many threads as there are.
     rows.push(
         compare(
             "append, 16 writers, streams mode",
             args.rounds,
             async |r| {
-                futures::future::join_all(sixteen(r).map(|(w, r)| put(w, r, n / 16))).await;
+                let writers = (1..=16).map(|writer| {
+                    let bare = bare.clone();
+                    tokio::spawn(async move { put(&bare, writer, r, n / 16).await })
+                });
+                futures::future::join_all(writers).await;
             },
-            async |r| {
-                futures::future::join_all(sixteen(r).map(|(w, r)| append(w, r, n / 16))).await;
+            async |_| {
+                let writers = (1..=16).map(|writer| {
+                    let streams = streams.clone();
+                    tokio::spawn(async move { append(&streams, writer, n / 16).await })
+                });
+                futures::future::join_all(writers).await;
             },
         )
         .await,
@@ -124,8 +138,8 @@ async fn main() -> Result<()> {
         .await,
     );
 
-    put(99, 0, 100).await;
-    append(99, 0, 100).await;
+    put(&bare, 99, 0, 100).await;
+    append(&streams, 99, 100).await;
     let name = StreamName::new("writer-99")?;
     rows.push(
         compare(

@@ -95,15 +95,12 @@ impl Dynamo {
         let units: Vec<usize> = writes.iter().map(Write::units).collect();
         let items = writes.into_iter().map(|write| sdk(hash, write)).collect::<Result<Vec<_>>>();
         let items = items.map_err(|error| Failure { error, doubt: false })?;
+        let mut request =
+            self.client().transact_write_items().set_transact_items(Some(items)).return_consumed_capacity(ReturnConsumedCapacity::Total);
         let mut doubted = false;
         for attempt in 0u32.. {
-            // A token for these bytes; the same one whenever they are sent again.
-            let request = self
-                .client()
-                .transact_write_items()
-                .set_transact_items(Some(items.clone()))
-                .client_request_token(self.env().new_id().simple().to_string())
-                .return_consumed_capacity(ReturnConsumedCapacity::Total);
+            // A token for this sending; the same one while its answer is out.
+            request = request.client_request_token(self.env().new_id().simple().to_string());
             let own = |e: &TransactWriteItemsError| {
                 matches!(
                     e,
