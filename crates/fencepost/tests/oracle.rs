@@ -182,16 +182,20 @@ impl EventLog for Broken {
     }
 }
 
-/// The first violation among so many seeds: a defect shows in some interleavings only.
-async fn found(defect: Defect, stamped: bool) -> Option<String> {
-    let seeds = if defect == Defect::None { 3 } else { 20 };
+/// A violation that one of these names, among so many seeds: a defect shows in some interleavings only, and may show as something
+/// else first. Without one that is named, the last other one.
+async fn found(defect: Defect, stamped: bool, names: &[&str]) -> Option<String> {
+    let seeds = if defect == Defect::None { 3 } else { 40 };
+    let mut other = None;
     for seed in 1..=seeds {
         let subject: Arc<dyn EventLog> = Arc::new(Broken { stamped, ..Broken::new(defect) });
-        if let Err(violation) = oracle::run(&[subject], Oracle { seed, ..Oracle::default() }).await {
-            return Some(violation);
+        match oracle::run(&[subject], Oracle { seed, ..Oracle::default() }).await {
+            Err(violation) if names.iter().any(|name| violation.contains(name)) => return Some(violation),
+            Err(violation) => other = Some(violation),
+            Ok(_) => {}
         }
     }
-    None
+    other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,8 +211,8 @@ async fn memory_passes_with_every_seed_and_enough_is_tried() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_store_passes_without_numbers_and_with_tags_only() {
-    assert_eq!(found(Defect::None, true).await, None, "stamped");
-    assert_eq!(found(Defect::None, false).await, None, "counted");
+    assert_eq!(found(Defect::None, true, &[]).await, None, "stamped");
+    assert_eq!(found(Defect::None, false, &[]).await, None, "counted");
     let tags_only = Oracle { types_only: false, all: false, tags: 6, ..Oracle::default() };
     oracle::run(&[Arc::new(Memory::new())], tags_only).await.expect("tags only");
 }
@@ -218,10 +222,10 @@ macro_rules! caught {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
             for stamped in [false, true] {
-                let violation = found(Defect::$defect, stamped).await;
+                let names: Vec<&str> = $says.split('|').collect();
+                let violation = found(Defect::$defect, stamped, &names).await;
                 let violation = violation.unwrap_or_else(|| panic!("{:?} was not caught, stamped: {stamped}", Defect::$defect));
-                let names = $says.split('|').any(|says| violation.contains(says));
-                assert!(names, "caught for another reason: {violation}");
+                assert!(names.iter().any(|says| violation.contains(says)), "caught for another reason: {violation}");
             }
         }
     )*};
