@@ -52,8 +52,9 @@ impl Builder {
                 return checks;
             }
         };
-        // Where opening makes the tables, they are there for whoever opens: in memory they would not be otherwise.
+        // In memory the tables are made on opening, and nowhere else. Elsewhere the doctor makes nothing: it only looks.
         if self.creates()
+            && matches!(self.place(), Place::Memory)
             && let Err(error) = self.tables().create_on(&dynamo, &TableOptions::default()).await
         {
             checks.push(failed("tables", &error));
