@@ -157,7 +157,8 @@ opaque!(
     Base, "base"
 );
 
-/// checksum (4) · length of the layout's name (1) · name · content
+/// length of the layout's name (1) · checksum (4) · name · content. The length comes first so that the text begins with a letter: a
+/// checksum could begin it with a dash, and a command line would take that for a flag.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Sealed(Bytes);
 
@@ -165,19 +166,18 @@ const HEADER: usize = 5;
 
 impl Sealed {
     fn new(layout: &str, content: &impl Serialize) -> Self {
-        let mut bytes = vec![0; 4];
         // Names of layouts are constants of a few letters.
-        bytes.push(u8::try_from(layout.len()).unwrap_or(u8::MAX));
+        let mut bytes = vec![u8::try_from(layout.len()).unwrap_or(u8::MAX), 0, 0, 0, 0];
         bytes.extend_from_slice(layout.as_bytes());
         #[expect(clippy::expect_used, reason = "plain structs of numbers and texts into memory: postcard has no way to fail")]
         let mut bytes = postcard::to_extend(content, bytes).expect("plain content");
-        let checksum = crc32fast::hash(&bytes[4..]);
-        bytes[..4].copy_from_slice(&checksum.to_be_bytes());
+        let checksum = checksum(&bytes);
+        bytes[1..HEADER].copy_from_slice(&checksum);
         Self(bytes.into())
     }
 
     fn layout(&self) -> &str {
-        let end = HEADER + usize::from(self.0[4]);
+        let end = HEADER + usize::from(self.0[0]);
         std::str::from_utf8(&self.0[HEADER..end]).unwrap_or("?")
     }
 
@@ -192,12 +192,20 @@ impl Sealed {
     fn parse(what: &'static str, text: &str) -> Result<Self> {
         let malformed = |why: &str| Refused::Malformed { what, why: why.into() };
         let bytes = URL_SAFE_NO_PAD.decode(text.trim()).map_err(|_| malformed("it is not URL-safe base64"))?;
-        let whole = bytes.len() >= HEADER && bytes.len() >= HEADER + usize::from(bytes[4]);
-        if !whole || bytes[..4] != crc32fast::hash(&bytes[4..]).to_be_bytes() {
+        let whole = bytes.len() >= HEADER && bytes.len() >= HEADER + usize::from(bytes[0]);
+        if !whole || bytes[1..HEADER] != checksum(&bytes) {
             return Err(malformed("its checksum is wrong: it was cut or changed on the way").into());
         }
         Ok(Self(bytes.into()))
     }
+}
+
+/// Of all but the checksum itself.
+fn checksum(bytes: &[u8]) -> [u8; 4] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&bytes[..1]);
+    hasher.update(&bytes[HEADER..]);
+    hasher.finalize().to_be_bytes()
 }
 
 #[cfg(test)]
@@ -222,6 +230,14 @@ mod tests {
             }
         }
         assert!(text[..text.len() - 3].parse::<Token>().is_err());
+    }
+
+    #[test]
+    fn a_text_never_looks_like_a_flag() {
+        for number in 0..1_000u64 {
+            let text = Checkpoint::seal("ledger", &number).to_string();
+            assert!(text.starts_with(|c: char| c.is_ascii_alphabetic()), "{text}");
+        }
     }
 
     #[test]
