@@ -121,6 +121,9 @@ pub struct Metadata {
     /// On whose behalf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// The version of the body, where it is not the first. It stands here and not in the type, so that a condition by type sees every version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<u32>,
     /// Anything else.
     #[serde(flatten)]
     pub extra: BTreeMap<String, serde_json::Value>,

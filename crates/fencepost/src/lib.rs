@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod domain;
 mod env;
 mod error;
 mod event;
@@ -29,6 +30,9 @@ pub mod testing;
 #[cfg(feature = "dynamo")]
 mod url;
 
+#[cfg(feature = "msgpack")]
+pub use domain::MessagePack;
+pub use domain::{About, Codec, DomainEvent, IntoEvent, IntoEvents, Json, Kind, Unknown, Upcaster, about};
 pub use env::Env;
 pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unavailable};
 pub use event::{CommitId, Event, EventType, MAX_BODY_BYTES, Metadata, Recorded, StreamName, Tag};
@@ -59,6 +63,13 @@ pub use layout::ledger::Mutation;
 pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
+
+// What the derive writes: no part of the interface.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::domain::{composed_tag, deserialize_variant, field_tag, serialize_variant, upcast};
+    pub use {serde, serde_json};
+}
 
 /// The long documents: reasons, limits, other stores, formats.
 pub mod _docs {

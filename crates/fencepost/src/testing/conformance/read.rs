@@ -311,6 +311,7 @@ pub async fn r14_what_was_given_comes_back(s: Subject) {
             correlation: Some(format!("c{n}")),
             causation: n.is_multiple_of(2).then(|| "é\0/".into()),
             user: None,
+            schema: n.is_multiple_of(3).then_some(2),
             extra: BTreeMap::from([("deep".into(), serde_json::json!({"n": n, "list": [1, "two", null, 2.5], "big": u64::MAX}))]),
         };
         let id = Uuid::from_u128(0xABCD_0000 + u128::from(n));
