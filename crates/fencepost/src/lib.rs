@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod decide;
 mod domain;
 mod env;
 mod error;
@@ -30,6 +31,10 @@ pub mod testing;
 #[cfg(feature = "dynamo")]
 mod url;
 
+pub use decide::{
+    Boundary, Cache, CacheStats, Category, Decided, Decider, Deciding, Decision, Fold, Inline, Model, Outcome, decide, decision, fold,
+    fold_recorded,
+};
 #[cfg(feature = "msgpack")]
 pub use domain::MessagePack;
 pub use domain::{About, Codec, DomainEvent, IntoEvent, IntoEvents, Json, Kind, Unknown, Upcaster, about};
@@ -37,7 +42,9 @@ pub use env::Env;
 pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unavailable};
 pub use event::{CommitId, Event, EventType, MAX_BODY_BYTES, Metadata, Recorded, StreamName, Tag};
 pub use feed::{Delivery, Feed, From};
-pub use log::{After, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced};
+pub use log::{
+    After, Answer, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced,
+};
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};
 pub use query::{Query, QueryItem};

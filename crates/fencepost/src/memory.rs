@@ -13,7 +13,7 @@ use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::{self, CommitId, Event, Recorded, StreamName, Tag};
 use crate::feed::{Delivery, Feed, From};
-use crate::log::{After, Append, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Sourced};
+use crate::log::{After, Answer, Append, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Sourced};
 use crate::position::{Base, Checkpoint, Position, Token};
 use crate::query::Query;
 use crate::state::{Checkpoints, Revision, State, States, check_key, check_name};
@@ -188,6 +188,11 @@ impl Held {
         of_stream.zip(1..).map(|(event, version)| Recorded { version: Some(version), ..event }).collect()
     }
 
+    /// How many events the stream had with the one at this position.
+    fn version_at(&self, tag: &Tag, last: Option<Position>) -> u64 {
+        self.events.iter().filter(|event| event.tags.contains(tag) && Some(event.position) <= last).count() as u64
+    }
+
     fn judge(&self, condition: &Condition) -> Result<()> {
         let Condition { query, after } = condition;
         let (after, whole) = match after {
@@ -232,7 +237,7 @@ impl EventLog for Memory {
         let since = since.map(|token| Seen::same(token, query)).transpose()?.unwrap_or(0);
         let held = self.held();
         let head = held.events.last().map(|event| event.position);
-        Ok(Sourced::new(held.matching(query, since), Seen::token(held.events.len(), query), head, Units::default()))
+        Ok(Sourced::new(held.matching(query, since), Seen::token(held.events.len(), query), head, Units::default()).at_one_instant(true))
     }
 
     async fn append(&self, append: Append) -> Result<Committed> {
@@ -244,9 +249,14 @@ impl EventLog for Memory {
         })
     }
 
-    async fn unchanged(&self, token: &Token) -> Result<bool> {
+    async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
         let seen: Seen = token.open(LAYOUT)?;
-        Ok(self.held().matching(&seen.query()?, seen.head).is_empty())
+        Ok(Answer::new(self.held().matching(&seen.query()?, seen.head).is_empty(), Units::default()))
+    }
+
+    async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        let found = self.held().commits.get(&commit).map(|outcome| Committed { token: None, ..outcome.committed.clone() });
+        Ok(Answer::new(found, Units::default()))
     }
 
     /// What is there when it is called: events appended meanwhile are not seen.
@@ -314,8 +324,7 @@ impl StreamStore for Memory {
             held.expect(&tag, &query, &step.expect)?;
             Ok((!matches!(step.expect, Expect::Any)).then(|| Seen::token(head, &query)))
         })?;
-        let last = committed.last();
-        let version = held.events.iter().filter(|event| event.tags.contains(&tag) && Some(event.position) <= last).count() as u64;
+        let version = held.version_at(&tag, committed.last());
         committed.version = Some(version);
         // A repeat added no event, and its snapshot may be older than today's.
         if held.events.len() > before {
@@ -324,6 +333,15 @@ impl StreamStore for Memory {
             }
         }
         Ok(committed)
+    }
+
+    async fn committed(&self, stream: &StreamName, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        let held = self.held();
+        let found = held.commits.get(&commit).map(|outcome| {
+            let version = held.version_at(&Tag::from(stream), outcome.committed.last());
+            Committed { token: None, version: Some(version), ..outcome.committed.clone() }
+        });
+        Ok(Answer::new(found, Units::default()))
     }
 
     fn read<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
