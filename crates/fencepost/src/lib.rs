@@ -31,14 +31,14 @@ pub mod testing;
 #[cfg(feature = "dynamo")]
 mod url;
 
-// A macro beside the struct `Event`: `use fencepost::Event` brings both.
-#[cfg(feature = "derive")]
-pub use fencepost_macros::Event;
-
 pub use decide::{
     Boundary, Cache, CacheStats, Category, Decided, Decider, Deciding, Decision, Fold, Inline, Model, Outcome, decide, decision, fold,
     fold_recorded,
 };
+// A macro beside the struct `Event`: `use fencepost::Event` brings both.
+#[cfg(feature = "derive")]
+pub use fencepost_macros::Event;
+
 #[cfg(feature = "msgpack")]
 pub use domain::MessagePack;
 pub use domain::{About, Codec, DomainEvent, IntoEvent, IntoEvents, Json, Kind, Unknown, Upcaster, about};
