@@ -88,7 +88,8 @@ fn cases() {
     given(()).when(register(&u1, now)).then([AccountRegistered { name: u1.clone() }]);
     registered(&u1).when(register(&u1, now)).then_rejected(No::Claimed);
     registered(&u1).when(register(&u2, now)).then([AccountRegistered { name: u2.clone() }]);
-
+    given(()).when(rename(&u1, &u2, now)).then_rejected(No::NotYours);
+    registered(&u1).when(rename(&u1, &u2, now)).then([UsernameChanged { from: u1.clone(), to: u2.clone() }]);
     let closed = registered(&u1).and([AccountClosed { name: u1.clone() }]);
     let renamed = registered(&u1).and([UsernameChanged { from: u1.clone(), to: u2.clone() }]);
     renamed.clone().when(register(&u2, now)).then_rejected(No::Claimed);
