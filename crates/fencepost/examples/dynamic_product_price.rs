@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fencepost::testing::given;
 use fencepost::{Decision, Env, Event, Fold, Result, Store, about, decision, fold_recorded};
-use futures::future::try_join_all;
+use futures::future::join_all;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -97,18 +97,23 @@ fn cases() {
 async fn main() -> Result<()> {
     cases();
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".into());
-    let store = Store::builder(&url)?.create(true).open().await?;
-    let env = Env::system();
+    let (store, env) = (Store::builder(&url)?.create(true).open().await?, Env::system());
     let first = env.below(1 << 60);
     let cart: Vec<_> = (0..3).map(|n| (first + n, 100)).collect();
     for (product, cents) in &cart {
         assert!(store.decide(change_price(*product, *cents)).await?.committed().is_some());
     }
 
-    // Ten customers with the same three products at once.
-    let orders = try_join_all((0..10).map(async |_| store.decide(order(&cart, env.now())).await)).await?;
+    // Ten customers with the same three products at once, each in a task of its own.
+    let orders = (0..10).map(|_| (store.clone(), order(&cart, env.now())));
+    let tasks = orders.map(|(store, order)| tokio::spawn(async move { store.decide(order).await }));
+    let orders = join_all(tasks).await.into_iter().map(|order| order.expect("no panic")).collect::<Result<Vec<_>>>()?;
     assert!(orders.iter().all(|order| order.committed().is_some()));
-    println!("10 orders of 3 products each: {} tries, the first at {}", orders.iter().map(|one| one.tries).sum::<u32>(), orders[0].units);
+    println!(
+        "10 orders of 3 products each: {} tries, the first at {}",
+        orders.iter().map(|order| order.tries).sum::<u32>(),
+        orders[0].units
+    );
     assert_eq!(store.decide(order(&[(first, 90)], env.now())).await?.rejection(), Some(&PriceIsWrong(first)));
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use fencepost::testing::given;
 use fencepost::{About, Cache, Decision, Event, EventLogExt, Query, ReadOptions, Result, Store, decision, fold};
-use futures::future::try_join_all;
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 #[derive(Event, Serialize, Deserialize)]
@@ -33,8 +33,10 @@ async fn main() -> Result<()> {
     let store = Store::builder(&url)?.create(true).open().await?;
     let (cache, mut spent) = (Cache::new(1), 0);
     // Twelve clerks at once, each with an invoice.
-    for outcome in try_join_all((1..=12).map(async |clerk| store.decide(create(clerk * 100)).cache(&cache).await)).await? {
-        spent += outcome.tries;
+    let clerks = (1..=12).map(|clerk| (clerk, store.clone(), cache.clone()));
+    let tasks = clerks.map(|(clerk, store, cache)| tokio::spawn(async move { store.decide(create(clerk * 100)).cache(&cache).await }));
+    for outcome in join_all(tasks).await {
+        spent += outcome.expect("no panic")?.tries;
     }
     let invoices = store.log()?.read_all(&Query::types(["InvoiceCreated"])?, ReadOptions::default()).await?;
     let numbers = invoices.iter().map(|invoice| Ok(invoice.decode::<InvoiceCreated>()?.number)).collect::<Result<Vec<_>>>()?;

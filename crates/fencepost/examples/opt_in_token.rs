@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use fencepost::testing::given;
-use fencepost::{Decision, Env, Event, Fold, Result, Store, about, decision, fold_recorded};
-use futures::future::try_join_all;
+use fencepost::{Decision, Env, Event, Fold, Outcome, Result, Store, about, decision, fold_recorded};
+use futures::future::join_all;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,12 @@ fn cases() {
     requested.when(confirm(1, 1234, now + VALID_FOR + Duration::from_secs(1))).then_rejected(No::Expired);
 }
 
+/// Each in a task of its own.
+async fn at_once<D: Decision<Rejection = No> + 'static>(store: &Store, all: impl Iterator<Item = D>) -> Result<Vec<Outcome<No>>> {
+    let tasks = all.map(|one| (store.clone(), one)).map(|(store, one)| tokio::spawn(async move { store.decide(one).await }));
+    join_all(tasks).await.into_iter().map(|outcome| outcome.expect("no panic")).collect()
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     cases();
@@ -83,7 +89,7 @@ async fn main() -> Result<()> {
     assert!(store.decide(request(person, token, "Ada")).await?.committed().is_some());
 
     // An impatient double click, six times.
-    let clicks = try_join_all((0..6).map(async |_| store.decide(confirm(person, token, env.now())).await)).await?;
+    let clicks = at_once(&store, (0..6).map(|_| confirm(person, token, env.now()))).await?;
     let used = clicks.iter().filter(|one| one.rejection() == Some(&No::AlreadyUsed)).count();
     println!("6 clicks on one link: {} confirmed, {used} told that it was used", 6 - used);
     assert_eq!(used, 5);

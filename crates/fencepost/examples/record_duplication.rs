@@ -48,14 +48,20 @@ async fn main() -> Result<()> {
     let first = Env::system().below(1 << 60);
 
     // The same form five times at once: one order.
-    let sent = try_join_all((0..5).map(async |n| store.decide(place_with(first, first + n)).await)).await?;
+    let tasks = (0..5)
+        .map(|n| (n, store.clone()))
+        .map(async |(n, store)| tokio::spawn(async move { store.decide(place_with(first, first + n)).await }).await.expect("no panic"));
+    let sent = try_join_all(tasks).await?;
     let told = sent.iter().filter(|one| one.rejection() == Some(&SentBefore)).count();
     println!("a form sent 5 times: {} order, {told} told that it was sent before", 5 - told);
     assert_eq!(told, 4);
 
     // The same request five times at once: one order, and everybody gets the number of its commit.
     let key = format!("order-{first}");
-    let sent = try_join_all((0..5).map(async |n| store.decide(place(first + n)).once(&key).await)).await?;
+    let tasks = (0..5)
+        .map(|n| (n, store.clone(), key.clone()))
+        .map(async |(n, store, key)| tokio::spawn(async move { store.decide(place(first + n)).once(key).await }).await.expect("no panic"));
+    let sent = try_join_all(tasks).await?;
     let commits: Vec<_> = sent.iter().filter_map(|one| one.position()).collect();
     println!("a request sent 5 times: recorded at {commits:?}");
     assert!(commits.len() == 5 && commits.iter().all(|commit| *commit == commits[0]), "the first outcome for all");

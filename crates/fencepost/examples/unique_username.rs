@@ -6,8 +6,8 @@ use std::fmt;
 use std::time::Duration;
 
 use fencepost::testing::given;
-use fencepost::{Decision, Env, Event, Fold, Result, Store, decision, fold_recorded};
-use futures::future::try_join_all;
+use fencepost::{Decision, Env, Event, Fold, Outcome, Result, Store, decision, fold_recorded};
+use futures::future::join_all;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -82,8 +82,7 @@ fn rename(from: &Username, to: &Username, now: Timestamp) -> impl Decision<Rejec
 }
 
 fn cases() {
-    let name = |name: &str| Username(name.into());
-    let (u1, u2, now) = (name("u1"), name("u2"), given(()).now());
+    let (u1, u2, now) = (Username("u1".into()), Username("u2".into()), given(()).now());
     let registered = |name: &Username| given([AccountRegistered { name: name.clone() }]);
     given(()).when(register(&u1, now)).then([AccountRegistered { name: u1.clone() }]);
     registered(&u1).when(register(&u1, now)).then_rejected(No::Claimed);
@@ -99,18 +98,21 @@ fn cases() {
     }
 }
 
+async fn at_once<D: Decision<Rejection = No> + 'static>(store: &Store, all: impl Iterator<Item = D>) -> Result<Vec<Outcome<No>>> {
+    let tasks = all.map(|one| (store.clone(), one)).map(|(store, one)| tokio::spawn(async move { store.decide(one).await }));
+    join_all(tasks).await.into_iter().map(|outcome| outcome.expect("no panic")).collect()
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     cases();
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".into());
-    let store = Store::builder(&url)?.create(true).open().await?;
-    let env = Env::system();
+    let (store, env) = (Store::builder(&url)?.create(true).open().await?, Env::system());
     let (ada, grace) = (Username(format!("ada-{}", env.new_id())), Username(format!("grace-{}", env.new_id())));
 
-    let racers = try_join_all((0..8).map(async |_| store.decide(register(&ada, env.now())).await)).await?;
-    let winners = racers.iter().filter(|one| one.committed().is_some()).count();
-    println!("8 asked for one name: {winners} has it");
-    assert_eq!(winners, 1);
+    let racers = at_once(&store, (0..8).map(|_| register(&ada, env.now()))).await?;
+    assert_eq!(racers.iter().filter(|one| one.committed().is_some()).count(), 1);
+    println!("8 asked for one name, and one has it");
     assert!(store.decide(rename(&ada, &grace, env.now())).await?.committed().is_some());
     assert_eq!(store.decide(register(&ada, env.now())).await?.rejection(), Some(&No::StillReserved));
     Ok(())
