@@ -109,11 +109,8 @@ async fn main() -> Result<()> {
     let tasks = orders.map(|(store, order)| tokio::spawn(async move { store.decide(order).await }));
     let orders = join_all(tasks).await.into_iter().map(|order| order.expect("no panic")).collect::<Result<Vec<_>>>()?;
     assert!(orders.iter().all(|order| order.committed().is_some()));
-    println!(
-        "10 orders of 3 products each: {} tries, the first at {}",
-        orders.iter().map(|order| order.tries).sum::<u32>(),
-        orders[0].units
-    );
+    let tries: u32 = orders.iter().map(|order| order.tries).sum();
+    println!("10 orders of 3 products each: {tries} tries, the first for {}", orders[0].units);
     assert_eq!(store.decide(order(&[(first, 90)], env.now())).await?.rejection(), Some(&PriceIsWrong(first)));
     Ok(())
 }
