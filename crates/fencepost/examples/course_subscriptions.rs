@@ -19,7 +19,7 @@ use School::*;
 #[derive(Debug, PartialEq)]
 enum No {
     CourseExists,
-    NoSuchCourse,
+    UnknownCourse,
     SameCapacity,
     CourseFull,
     AlreadySubscribed,
@@ -59,7 +59,7 @@ fn define(course: u64, seats: u32) -> impl Decision<Rejection = No> {
 
 fn change_capacity(course: u64, seats: u32) -> impl Decision<Rejection = No> {
     decision(capacity(course), move |now| match *now {
-        None => Err(No::NoSuchCourse),
+        None => Err(No::UnknownCourse),
         Some(now) if now == seats => Err(No::SameCapacity),
         Some(_) => Ok([CapacityChanged { course, capacity: seats }]),
     })
@@ -67,7 +67,7 @@ fn change_capacity(course: u64, seats: u32) -> impl Decision<Rejection = No> {
 
 fn subscribe(student: u64, course: u64) -> impl Decision<Rejection = No> {
     decision((capacity(course), seats_taken(course), courses_of(student)), move |(capacity, taken, courses)| match capacity {
-        None => Err(No::NoSuchCourse),
+        None => Err(No::UnknownCourse),
         Some(_) if courses.contains(&course) => Err(No::AlreadySubscribed),
         Some(seats) if taken >= seats => Err(No::CourseFull),
         Some(_) if courses.len() >= MOST_COURSES => Err(No::TooManyCourses),
@@ -80,10 +80,10 @@ fn cases() {
     let subscribed = |student, course| StudentSubscribed { course, student };
     given(()).when(define(1, 10)).then([course(1, 10)]);
     given([course(1, 10)]).when(define(1, 15)).then_rejected(No::CourseExists);
-    given(()).when(change_capacity(1, 5)).then_rejected(No::NoSuchCourse);
+    given(()).when(change_capacity(1, 5)).then_rejected(No::UnknownCourse);
     given([course(1, 12)]).when(change_capacity(1, 12)).then_rejected(No::SameCapacity);
     given([course(1, 12)]).when(change_capacity(1, 15)).then([CapacityChanged { course: 1, capacity: 15 }]);
-    given(()).when(subscribe(7, 1)).then_rejected(No::NoSuchCourse);
+    given(()).when(subscribe(7, 1)).then_rejected(No::UnknownCourse);
     given([course(1, 2), subscribed(7, 1), subscribed(8, 1)]).when(subscribe(9, 1)).then_rejected(No::CourseFull);
     given([course(1, 1), subscribed(7, 1), CapacityChanged { course: 1, capacity: 2 }]).when(subscribe(8, 1)).then([subscribed(8, 1)]);
     given([course(1, 2), subscribed(7, 1)]).when(subscribe(7, 1)).then_rejected(No::AlreadySubscribed);
