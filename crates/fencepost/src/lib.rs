@@ -35,6 +35,10 @@ pub use decide::{
     Boundary, Cache, CacheStats, Category, Decided, Decider, Deciding, Decision, Fold, Inline, Model, Outcome, decide, decision, fold,
     fold_recorded,
 };
+// A macro beside the struct `Event`: `use fencepost::Event` brings both.
+#[cfg(feature = "derive")]
+pub use fencepost_macros::Event;
+
 #[cfg(feature = "msgpack")]
 pub use domain::MessagePack;
 pub use domain::{About, Codec, DomainEvent, IntoEvent, IntoEvents, Json, Kind, Unknown, Upcaster, about};
@@ -74,8 +78,8 @@ pub use store::{Builder, Stats, Store, TableStats, Tables, open};
 // What the derive writes: no part of the interface.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::domain::{composed_tag, deserialize_variant, field_tag, serialize_variant, upcast};
-    pub use {serde, serde_json};
+    pub use crate::domain::{Piece, TagValue, composed_tag, deserialize_variant, field_tag, serialize_variant, upcast};
+    pub use serde;
 }
 
 /// The long documents: reasons, limits, other stores, formats.

@@ -183,6 +183,13 @@ impl<M: Model> Subject for Bounded<'_, M> {
         events.iter().try_for_each(|event| self.model.fold(state, event))
     }
 
+    fn contended(&self, events: &[Recorded]) -> Option<String> {
+        let items = self.guard()?.items();
+        let hit = |event: &Recorded| items.iter().find(|item| item.matches(&event.event_type, &event.tags));
+        let tag = events.iter().filter_map(hit).find_map(|item| item.tags().first());
+        Some(format!("{:p} {}", std::ptr::from_ref(self.log).cast::<()>(), tag.map_or("", |tag| tag.as_str())))
+    }
+
     async fn append(&self, events: &[Event], at: &Read<M::State>, id: Option<(CommitId, Option<Base>)>) -> Result<Committed> {
         let mut append = Append::new(events.to_vec());
         if let Some(guard) = self.guard() {

@@ -6,6 +6,7 @@ mod model;
 mod outcome;
 mod run;
 mod stream;
+mod turn;
 
 #[cfg(feature = "dynamo")]
 pub(crate) use boundary::decide_on;

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::cache::{Cache, Cell, Key};
 use super::outcome::{Decided, Outcome};
+use super::turn::{Turn, is_taken, wait};
 use crate::env::Env;
 use crate::error::{Conflict, Error, InDoubt, Refused, Result};
 use crate::event::{CommitId, Event, Metadata, Recorded};
@@ -112,6 +113,8 @@ pub(super) trait Subject: Send + Sync {
     /// What came since, folded onto this.
     async fn more(&self, state: Self::State, since: &Token) -> Result<Read<Self::State>>;
     fn fold(&self, state: &mut Self::State, events: &[Recorded]) -> Result<()>;
+    /// What a conflict was over: a tag or stream that these events and the decision share.
+    fn contended(&self, events: &[Recorded]) -> Option<String>;
     async fn append(&self, events: &[Event], at: &Read<Self::State>, id: Option<(CommitId, Option<Base>)>) -> Result<Committed>;
     async fn unchanged(&self, token: &Token) -> Result<Answer<bool>>;
     async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>>;
@@ -143,6 +146,7 @@ pub(super) async fn run<S: Subject, R: Send>(
     }
     let (mut read, kept) = begin(subject, options).await?;
     let limit = Limit::of(options);
+    let mut turn: Option<Turn> = None;
     for tries in 1u32.. {
         units += std::mem::take(&mut read.units);
         let conflict = match decide(&read.state)? {
@@ -176,15 +180,26 @@ pub(super) async fn run<S: Subject, R: Send>(
         if limit.is_reached(options, tries) {
             return Err(Error::Conflict(Box::new(Conflict { units, ..conflict })));
         }
-        pause(options, tries).await;
-        read = match (conflict.token, read.token) {
-            // The conflict brought what the state lacks: nothing is read.
-            (Some(token), _) => {
-                subject.fold(&mut read.state, &conflict.events)?;
-                Read { token: Some(token), ..read }
+        let whole = conflict.token.is_some();
+        let over = subject.contended(&conflict.events);
+        // The conflict brought what the state lacks: nothing is read.
+        if let Some(token) = conflict.token {
+            subject.fold(&mut read.state, &conflict.events)?;
+            read.token = Some(token);
+        }
+        match over {
+            // Losing again and again to one's own process: in a queue each decides once, on what is there by then.
+            Some(over) if turn.is_none() && (tries > 1 || is_taken(&over)) => turn = wait(&options.env, &over).await,
+            _ => {
+                pause(options, tries).await;
+                if whole {
+                    continue;
+                }
             }
-            (None, Some(token)) => subject.more(read.state, &token).await?,
-            (None, None) => subject.load().await?,
+        }
+        read = match read.token {
+            Some(token) => subject.more(read.state, &token).await?,
+            None => subject.load().await?,
         };
     }
     unreachable!("the loop above only ends by returning")

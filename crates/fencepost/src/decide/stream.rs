@@ -271,6 +271,10 @@ impl<D: Decider> Subject for OfStream<'_, D> {
         Ok(())
     }
 
+    fn contended(&self, _: &[Recorded]) -> Option<String> {
+        Some(format!("{:p} {}", Arc::as_ptr(&self.category.streams).cast::<()>(), self.stream))
+    }
+
     async fn append(&self, events: &[Event], at: &Read<Self::State>, id: Option<(CommitId, Option<Base>)>) -> Result<Committed> {
         let expect = at.token.clone().map_or(Expect::None, Expect::Token);
         let mut step = Step::new(events.to_vec()).expect(expect);
