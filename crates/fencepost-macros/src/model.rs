@@ -1,15 +1,12 @@
 //! What a derive was asked for, checked: the event types with their names, fields, tags and versions. Pure; `expand` writes it out.
 
-use std::collections::BTreeMap;
-
 use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{
-    Attribute, Data, DeriveInput, Fields, GenericArgument, GenericParam, Generics, Ident, LitStr, Member, Path, PathArguments, Type,
-};
+use syn::{Attribute, Data, DeriveInput, Fields, GenericArgument, Generics, Ident, LitStr, Member, Path, PathArguments, Type};
 
-use crate::attrs::{Errors, EventAttrs, Place, TagAttr, event_attrs, serde_words, tag_attrs};
+use crate::attrs::{Errors, EventAttrs, Place, TagAttr, event_attrs, tag_attrs};
+use crate::check::{Names, refuse_lifetimes, refuse_names_twice, refuse_serde_of_enums, refuse_serde_of_variants, upcasters};
 use crate::template::{Part, Template};
 
 /// `EventType::MAX_BYTES`.
@@ -66,6 +63,7 @@ pub(crate) struct FieldTag {
 }
 
 pub(crate) struct Composed {
+    pub(crate) key: String,
     pub(crate) template: String,
     pub(crate) span: Span,
     pub(crate) pieces: Vec<Piece>,
@@ -83,7 +81,6 @@ impl Input {
         let place = if matches!(input.data, Data::Enum(_)) { Place::Enum } else { Place::Struct };
         let whole = event_attrs(&input.attrs, place, &mut errors);
         refuse_lifetimes(&input.generics, &mut errors);
-        let prefix = whole.prefix.as_ref().map(LitStr::value).unwrap_or_default();
         let (mut shape, mut kinds) = (Shape::Struct, Vec::new());
         match &input.data {
             Data::Enum(data) => {
@@ -98,74 +95,58 @@ impl Input {
                 for variant in &data.variants {
                     refuse_serde_of_variants(&variant.ident, &variant.attrs, &mut errors);
                     let said = event_attrs(&variant.attrs, Place::Variant, &mut errors);
-                    let may_lack_tags = whole.untagged.is_some();
-                    kinds.push(kind(&variant.ident, &variant.attrs, said, &variant.fields, &prefix, may_lack_tags, &mut errors));
+                    kinds.push(kind(&variant.ident, &variant.attrs, &said, &whole, &variant.fields, &mut errors));
                 }
             }
             Data::Struct(data) => {
                 if matches!(data.fields, Fields::Unit) {
                     shape = Shape::UnitStruct;
                 }
-                let said =
-                    EventAttrs { prefix: None, codec: None, krate: None, ..event_attrs(&input.attrs, place, &mut Errors::default()) };
-                kinds.push(kind(&input.ident, &input.attrs, said, &data.fields, &prefix, false, &mut errors));
+                kinds.push(kind(&input.ident, &input.attrs, &whole, &whole, &data.fields, &mut errors));
             }
             Data::Union(_) => {
                 let message = format!("`{}` is a union, which serde cannot write: make it an enum or a struct", input.ident);
                 return Err(syn::Error::new(input.ident.span(), message));
             }
         }
-        refuse_names_twice(&kinds, &mut errors);
-        let kinds = kinds.into_iter().map(|(kind, _)| kind).collect();
+        let (kinds, names): (_, Vec<_>) = kinds.into_iter().unzip();
+        refuse_names_twice(&names, &mut errors);
         let krate = whole.krate.unwrap_or_else(|| syn::parse_quote!(::fencepost));
         errors.or(Input { ident: input.ident, generics: input.generics, krate, codec: whole.codec, shape, kinds })
     }
 }
 
-/// Where each name and alias was written.
-type Spans = Vec<(String, Span)>;
-
-fn kind(
-    ident: &Ident,
-    attrs: &[Attribute],
-    said: EventAttrs,
-    fields: &Fields,
-    prefix: &str,
-    may_lack_tags: bool,
-    errors: &mut Errors,
-) -> (Kind, Spans) {
-    let upcasters = upcasters(ident, &said, errors);
+/// One event type: what its attributes say, beside what those of the whole say. A struct is the whole.
+fn kind(ident: &Ident, attrs: &[Attribute], said: &EventAttrs, whole: &EventAttrs, fields: &Fields, errors: &mut Errors) -> (Kind, Names) {
+    let upcasters = upcasters(ident, said, errors);
     let own = said.name.as_ref().map_or_else(|| ident.unraw().to_string(), LitStr::value);
     let name_span = said.name.as_ref().map_or_else(|| ident.span(), LitStr::span);
     if own.is_empty() {
         errors.at(name_span, format_args!("the name of `{ident}` is empty: leave `name` out, or give it one"));
     }
-    let name = format!("{prefix}{own}");
-    let mut spans = vec![(name.clone(), name_span)];
+    let name = whole.prefix.as_ref().map(LitStr::value).unwrap_or_default() + &own;
+    let mut names = vec![(name.clone(), name_span)];
     for alias in &said.aliases {
         if alias.value().is_empty() {
             errors.at(alias.span(), format_args!("an alias of `{ident}` is empty: remove it, or give the name that the event had"));
         }
-        spans.push((alias.value(), alias.span()));
+        names.push((alias.value(), alias.span()));
     }
-    for (name, span) in spans.iter().filter(|(name, _)| name.len() > NAME_MAX_BYTES) {
+    for (name, span) in names.iter().filter(|(name, _)| name.len() > NAME_MAX_BYTES) {
         errors.at(*span, format_args!("an event type of {} bytes: at most {NAME_MAX_BYTES} are accepted", name.len()));
     }
 
+    let is_tagged = attrs.iter().chain(fields.iter().flat_map(|field| &field.attrs)).any(|attr| attr.path().is_ident("tag"));
     let fields: Vec<_> = fields.iter().enumerate().map(|(index, field)| checked_field(ident, index, field, errors)).collect();
-    let composed_attrs = tag_attrs(attrs, errors);
-    let is_tagged = !composed_attrs.is_empty() || fields.iter().any(|(_, tags)| *tags > 0);
-    let fields: Vec<_> = fields.into_iter().map(|(field, _)| field).collect();
-    let mut keys = Vec::new();
-    let composed: Vec<_> = composed_attrs.iter().filter_map(|tag| composed(ident, tag, &fields, &mut keys, errors)).collect();
-    let mut all_keys: Vec<String> = Vec::new();
-    for key in fields.iter().flat_map(|field| &field.tags).map(|tag| &tag.key).chain(&keys) {
-        if !all_keys.contains(key) {
-            all_keys.push(key.clone());
+    let composed: Vec<_> = tag_attrs(attrs, errors).iter().filter_map(|tag| composed(ident, tag, &fields, errors)).collect();
+    let mut keys: Vec<String> = Vec::new();
+    for key in fields.iter().flat_map(|field| &field.tags).map(|tag| &tag.key).chain(composed.iter().map(|tag| &tag.key)) {
+        if !keys.contains(key) {
+            keys.push(key.clone());
         }
     }
     match said.untagged {
-        None if !is_tagged && !may_lack_tags => errors.at(
+        None if !is_tagged && whole.untagged.is_none() => errors.at(
             ident.span(),
             format_args!(
                 "`{ident}` has no tag, so that no query by tags would find it: put `#[tag(\"key\")]` on a field, or say `#[event(untagged)]`"
@@ -175,11 +156,10 @@ fn kind(
         _ => {}
     }
     let aliases = said.aliases.iter().map(LitStr::value).collect();
-    (Kind { ident: ident.clone(), name, aliases, keys: all_keys, upcasters, fields, composed }, spans)
+    (Kind { ident: ident.clone(), name, aliases, keys, upcasters, fields, composed }, Names { ident: ident.clone(), names })
 }
 
-/// The field, and how many tags are written on it, bad ones too.
-fn checked_field(owner: &Ident, index: usize, field: &syn::Field, errors: &mut Errors) -> (Field, usize) {
+fn checked_field(owner: &Ident, index: usize, field: &syn::Field, errors: &mut Errors) -> Field {
     let (member, name) = match &field.ident {
         Some(ident) => (Member::Named(ident.clone()), ident.unraw().to_string()),
         None => (Member::Unnamed(index.into()), index.to_string()),
@@ -191,9 +171,8 @@ fn checked_field(owner: &Ident, index: usize, field: &syn::Field, errors: &mut E
         );
     }
     let depth = depth(&field.ty);
-    let attrs = tag_attrs(&field.attrs, errors);
     let mut tags = Vec::new();
-    for TagAttr { text, each } in &attrs {
+    for TagAttr { text, each } in tag_attrs(&field.attrs, errors) {
         let key = text.value();
         let why = if key.is_empty() {
             Some("is empty: give it a name, as in `#[tag(\"course\")]`".to_owned())
@@ -211,10 +190,10 @@ fn checked_field(owner: &Ident, index: usize, field: &syn::Field, errors: &mut E
             None => tags.push(FieldTag { key, depth: depth.max(usize::from(each.is_some())) }),
         }
     }
-    (Field { member, name, span: field.ty.span(), depth, tags }, attrs.len())
+    Field { member, name, span: field.ty.span(), depth, tags }
 }
 
-fn composed(owner: &Ident, tag: &TagAttr, fields: &[Field], keys: &mut Vec<String>, errors: &mut Errors) -> Option<Composed> {
+fn composed(owner: &Ident, tag: &TagAttr, fields: &[Field], errors: &mut Errors) -> Option<Composed> {
     let text = tag.text.value();
     if let Some(each) = tag.each {
         errors.at(each, "`each` belongs to the tag of a field: a composite tag takes one value of each of its fields");
@@ -256,8 +235,7 @@ fn composed(owner: &Ident, tag: &TagAttr, fields: &[Field], keys: &mut Vec<Strin
         Part::Field(name) => fields.iter().position(|field| field.name == name).map(Piece::Field),
     });
     let pieces = pieces.collect();
-    keys.push(template.key);
-    Some(Composed { template: text, span: tag.text.span(), pieces })
+    Some(Composed { key: template.key, template: text, span: tag.text.span(), pieces })
 }
 
 /// How many options and lists lie around the value, as far as the last word of a type tells.
@@ -280,104 +258,5 @@ fn depth(ty: &Type) -> usize {
             1 + element.map_or(0, depth)
         }
         _ => 0,
-    }
-}
-
-/// The functions in order, without a hole.
-fn upcasters(ident: &Ident, said: &EventAttrs, errors: &mut Errors) -> Vec<Path> {
-    let version = said.version.as_ref().map(|literal| (literal.span(), literal.base10_parse::<u32>()));
-    let (span, version) = match (version, &said.upcast) {
-        (None, None) => return Vec::new(),
-        (None, Some((span, steps))) => {
-            let now = steps.iter().filter_map(|step| step.from.base10_parse::<u32>().ok()).max().unwrap_or(0).saturating_add(1);
-            errors.at(*span, format_args!("`{ident}` has functions for old versions and does not say its own: add `version = {now}`"));
-            return Vec::new();
-        }
-        (Some((span, Ok(version @ 1..))), _) => (span, version),
-        (Some((span, _)), _) => {
-            errors.at(span, format_args!("the version of `{ident}` is not a number from 1: the first is 1"));
-            return Vec::new();
-        }
-    };
-    let mut functions = BTreeMap::new();
-    for step in said.upcast.iter().flat_map(|(_, steps)| steps) {
-        match step.from.base10_parse::<u32>() {
-            Ok(0) | Err(_) => errors.at(step.from.span(), format_args!("versions of `{ident}` are numbers from 1")),
-            Ok(from) if from >= version => errors.at(
-                step.from.span(),
-                format_args!(
-                    "`{ident}` has version {version}, and a function from version {from} on: raise `version`, or remove the function"
-                ),
-            ),
-            Ok(from) => {
-                if functions.insert(from, step.function.clone()).is_some() {
-                    errors.at(step.from.span(), format_args!("`{ident}` has two functions from version {from}: keep one"));
-                }
-            }
-        }
-    }
-    let missing: Vec<_> = (1..version).filter(|from| !functions.contains_key(from)).take(4).collect();
-    if !missing.is_empty() {
-        let span = said.upcast.as_ref().map_or(span, |(span, _)| *span);
-        let steps: Vec<_> = missing.iter().map(|from| format!("from version {from} to {}", from + 1)).collect();
-        let remedy: Vec<_> = missing.iter().map(|from| format!("{from} = function")).collect();
-        errors.at(
-            span,
-            format_args!(
-                "`{ident}` has version {version}, and no function {}: add `{}` to `upcast(…)`",
-                steps.join(", "),
-                remedy.join(", ")
-            ),
-        );
-    }
-    functions.into_values().collect()
-}
-
-fn refuse_names_twice(kinds: &[(Kind, Spans)], errors: &mut Errors) {
-    let mut seen = BTreeMap::new();
-    for (kind, spans) in kinds {
-        for (name, span) in spans {
-            if let Some(first) = seen.insert(name, &kind.ident) {
-                let whose = if *first == kind.ident { "twice by".to_owned() } else { format!("by `{first}` and") };
-                errors.at(*span, format_args!("the event type \"{name}\" is used {whose} `{}`: give each its own", kind.ident));
-            }
-        }
-    }
-}
-
-fn refuse_lifetimes(generics: &Generics, errors: &mut Errors) {
-    for parameter in &generics.params {
-        if let GenericParam::Lifetime(lifetime) = parameter {
-            let name = &lifetime.lifetime;
-            errors.at(
-                name.span(),
-                format_args!("an event owns what it says, and cannot borrow for `{name}`: use `String` for `&{name} str`"),
-            );
-        }
-    }
-}
-
-fn refuse_serde_of_enums(attrs: &[Attribute], errors: &mut Errors) {
-    for (word, span) in serde_words(attrs) {
-        let why = match word.as_str() {
-            "tag" | "content" | "untagged" => "the store keeps the type beside the body, and the body is the fields of the variant alone",
-            "from" | "try_from" | "into" => "variants are read and written as they are, one event type each",
-            _ => continue,
-        };
-        errors.at(span, format_args!("`#[serde({word})]` does not go with events: {why}; remove it"));
-    }
-}
-
-fn refuse_serde_of_variants(ident: &Ident, attrs: &[Attribute], errors: &mut Errors) {
-    for (word, span) in serde_words(attrs) {
-        let (why, remedy) = match word.as_str() {
-            "skip" | "skip_serializing" | "skip_deserializing" => {
-                ("serde counts variants without those it skips, and events are told apart by that count", "move it out of the enum")
-            }
-            "other" => ("it would take in what it cannot write", "say at the read that unknown types are skipped"),
-            "untagged" => ("events are told apart by their type, not by trying", "remove it"),
-            _ => continue,
-        };
-        errors.at(span, format_args!("`#[serde({word})]` on `{ident}` does not go with events: {why}; {remedy}"));
     }
 }

@@ -336,12 +336,14 @@ impl StreamStore for Memory {
     }
 
     async fn committed(&self, stream: &StreamName, commit: CommitId) -> Result<Answer<Option<Committed>>> {
-        let held = self.held();
-        let found = held.commits.get(&commit).map(|outcome| {
-            let version = held.version_at(&Tag::from(stream), outcome.committed.last());
-            Committed { token: None, version: Some(version), ..outcome.committed.clone() }
-        });
-        Ok(Answer::new(found, Units::default()))
+        let (tag, held) = (Tag::from(stream), self.held());
+        let Some(Outcome { committed, .. }) = held.commits.get(&commit) else { return Ok(Answer::new(None, Units::default())) };
+        let last = committed.last();
+        if !held.events.iter().any(|event| Some(event.position) == last && event.tags.contains(&tag)) {
+            return Err(Refused::Foreign { what: "commit id", of: "a commit elsewhere".into(), here: format!("stream {stream}") }.into());
+        }
+        let found = Committed { token: None, version: Some(held.version_at(&tag, last)), ..committed.clone() };
+        Ok(Answer::new(Some(found), Units::default()))
     }
 
     fn read<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::event::{CommitId, Event, Recorded};
 use crate::log::{Answer, Append, Committed, EventLog};
 use crate::position::{Base, Token};
-use crate::query::Query;
+use crate::query::{Query, QueryItem};
 use crate::units::Units;
 
 /// A decision: on what, and what comes of it. Made by [`decision`], or a type of one's own that holds the command.
@@ -183,11 +183,14 @@ impl<M: Model> Subject for Bounded<'_, M> {
         events.iter().try_for_each(|event| self.model.fold(state, event))
     }
 
-    fn contended(&self, events: &[Recorded]) -> Option<String> {
-        let items = self.guard()?.items();
-        let hit = |event: &Recorded| items.iter().find(|item| item.matches(&event.event_type, &event.tags));
-        let tag = events.iter().filter_map(hit).find_map(|item| item.tags().first());
-        Some(format!("{:p} {}", std::ptr::from_ref(self.log).cast::<()>(), tag.map_or("", |tag| tag.as_str())))
+    fn places(&self, touched_by: Option<&[Recorded]>) -> Vec<String> {
+        let log = std::ptr::from_ref(self.log).cast::<()>();
+        let touched = |item: &&QueryItem| match touched_by {
+            None => true,
+            Some(events) => events.iter().any(|event| item.matches(&event.event_type, &event.tags)),
+        };
+        let items = self.guard().map_or(&[][..], Query::items).iter().filter(touched);
+        items.map(|item| format!("{log:p} {}", item.tags().first().map_or("", |tag| tag.as_str()))).collect()
     }
 
     async fn append(&self, events: &[Event], at: &Read<M::State>, id: Option<(CommitId, Option<Base>)>) -> Result<Committed> {

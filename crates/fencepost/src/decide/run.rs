@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::cache::{Cache, Cell, Key};
 use super::outcome::{Decided, Outcome};
-use super::turn::{Turn, is_taken, wait};
+use super::turn::{Turn, taken, wait};
 use crate::env::Env;
 use crate::error::{Conflict, Error, InDoubt, Refused, Result};
 use crate::event::{CommitId, Event, Metadata, Recorded};
@@ -113,8 +113,8 @@ pub(super) trait Subject: Send + Sync {
     /// What came since, folded onto this.
     async fn more(&self, state: Self::State, since: &Token) -> Result<Read<Self::State>>;
     fn fold(&self, state: &mut Self::State, events: &[Recorded]) -> Result<()>;
-    /// What a conflict was over: a tag or stream that these events and the decision share.
-    fn contended(&self, events: &[Recorded]) -> Option<String>;
+    /// What it may lose to others over: its tags, or its stream; all of them, or those that these events touch.
+    fn places(&self, touched_by: Option<&[Recorded]>) -> Vec<String>;
     async fn append(&self, events: &[Event], at: &Read<Self::State>, id: Option<(CommitId, Option<Base>)>) -> Result<Committed>;
     async fn unchanged(&self, token: &Token) -> Result<Answer<bool>>;
     async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>>;
@@ -149,6 +149,14 @@ pub(super) async fn run<S: Subject, R: Send>(
     let mut turn: Option<Turn> = None;
     for tries in 1u32.. {
         units += std::mem::take(&mut read.units);
+        if tries == 1
+            && let Some(place) = taken(subject.places(None).into_iter())
+            && let Some(token) = &read.token
+        {
+            turn = wait(&options.env, &place).await;
+            read = subject.more(read.state, token).await?;
+            units += std::mem::take(&mut read.units);
+        }
         let conflict = match decide(&read.state)? {
             Ok(events) if !events.is_empty() => {
                 let events: Vec<_> = events.into_iter().map(|event| with_meta(event, &options.meta)).collect();
@@ -181,15 +189,15 @@ pub(super) async fn run<S: Subject, R: Send>(
             return Err(Error::Conflict(Box::new(Conflict { units, ..conflict })));
         }
         let whole = conflict.token.is_some();
-        let over = subject.contended(&conflict.events);
+        let fought_over = subject.places(Some(&conflict.events)).into_iter().next();
         // The conflict brought what the state lacks: nothing is read.
         if let Some(token) = conflict.token {
             subject.fold(&mut read.state, &conflict.events)?;
             read.token = Some(token);
         }
-        match over {
+        match fought_over {
             // Losing again and again to one's own process: in a queue each decides once, on what is there by then.
-            Some(over) if turn.is_none() && (tries > 1 || is_taken(&over)) => turn = wait(&options.env, &over).await,
+            Some(place) if turn.is_none() && tries > 1 => turn = wait(&options.env, &place).await,
             _ => {
                 pause(options, tries).await;
                 if whole {

@@ -271,8 +271,8 @@ impl<D: Decider> Subject for OfStream<'_, D> {
         Ok(())
     }
 
-    fn contended(&self, _: &[Recorded]) -> Option<String> {
-        Some(format!("{:p} {}", Arc::as_ptr(&self.category.streams).cast::<()>(), self.stream))
+    fn places(&self, _: Option<&[Recorded]>) -> Vec<String> {
+        vec![format!("{:p} {}", Arc::as_ptr(&self.category.streams).cast::<()>(), self.stream)]
     }
 
     async fn append(&self, events: &[Event], at: &Read<Self::State>, id: Option<(CommitId, Option<Base>)>) -> Result<Committed> {

@@ -20,6 +20,7 @@ impl<T: Display + ?Sized> TagValue for T {}
 /// A part of a composed tag.
 #[expect(missing_debug_implementations, reason = "only the derive makes one")]
 pub enum Piece<'a> {
+    /// As it stands.
     Text(&'static str),
     /// A field by its name.
     Field(&'static str, &'a dyn TagValue),
