@@ -52,74 +52,74 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Service>> {
 
 /// A course.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CourseBody {
+pub(crate) struct CourseBody {
     /// Its name in addresses.
-    pub id: String,
+    pub(crate) id: String,
     /// What it is called.
-    pub title: String,
+    pub(crate) title: String,
     /// How many students it takes.
-    pub capacity: u32,
+    pub(crate) capacity: u32,
     /// How many seats are taken.
-    pub taken: u32,
+    pub(crate) taken: u32,
     /// And how many are not.
-    pub free: u32,
+    pub(crate) free: u32,
     /// Who is in it.
-    pub students: Vec<String>,
+    pub(crate) students: Vec<String>,
 }
 
 /// A student.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct StudentBody {
+pub(crate) struct StudentBody {
     /// The student's name in addresses.
-    pub id: String,
+    pub(crate) id: String,
     /// What the student is called.
-    pub name: String,
+    pub(crate) name: String,
     /// Which courses the student is in.
-    pub courses: Vec<String>,
+    pub(crate) courses: Vec<String>,
     /// How many more courses are allowed.
-    pub may_enrol: usize,
+    pub(crate) may_enrol: usize,
 }
 
 /// A seat that is taken.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct EnrolmentBody {
+pub(crate) struct EnrolmentBody {
     /// In which course.
-    pub course: String,
+    pub(crate) course: String,
     /// By whom.
-    pub student: String,
+    pub(crate) student: String,
 }
 
 /// A part of a list, and where the next begins.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Part<T> {
+pub(crate) struct Part<T> {
     /// What is in this part.
-    pub items: Vec<T>,
+    pub(crate) items: Vec<T>,
     /// Give it as `after` for the next part; none at the end.
-    pub next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 /// A command that was carried out.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct DoneBody {
+pub(crate) struct DoneBody {
     /// Whether anything was recorded: not where all was so already.
-    pub recorded: bool,
+    pub(crate) recorded: bool,
     /// The commit.
-    pub commit: Option<String>,
+    pub(crate) commit: Option<String>,
     /// Where its last event stands.
-    pub position: Option<String>,
+    pub(crate) position: Option<String>,
 }
 
 /// How the service is.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Health {
+pub(crate) struct Health {
     /// `ok`, or `degraded` where the lists do not follow.
-    pub status: &'static str,
+    pub(crate) status: &'static str,
     /// `following`, `catching-up`, `stuck`, or `none` on a store without a feed.
-    pub lists: &'static str,
+    pub(crate) lists: &'static str,
     /// Where the lists stand.
-    pub position: Option<String>,
+    pub(crate) position: Option<String>,
     /// What is wrong.
-    pub detail: Option<String>,
+    pub(crate) detail: Option<String>,
 }
 
 fn course_body(id: &CourseId, course: &Course) -> Option<CourseBody> {
@@ -286,7 +286,12 @@ async fn list_enrolments(State(service): State<Arc<Service>>, Asked(slice): Aske
     let lists = service.view()?.lists();
     let seats = lists.courses.iter().flat_map(|(course, seen)| seen.students.iter().map(move |student| (course, student)));
     // A comma stands in no name, and sorts before all that may.
-    part(slice, seats.map(|(course, student)| (format!("{course},{student}"), EnrolmentBody { course: course.to_string(), student: student.to_string() })))
+    part(
+        slice,
+        seats.map(|(course, student)| {
+            (format!("{course},{student}"), EnrolmentBody { course: course.to_string(), student: student.to_string() })
+        }),
+    )
 }
 
 /// How the service is. Asks the store nothing, so that probes cost nothing.

@@ -32,7 +32,9 @@ const GRACE: Duration = Duration::from_secs(30);
 pub fn router(service: Arc<Service>) -> Router {
     let (router, _) = api::routes().split_for_parts();
     router
-        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no-such-route", "There is nothing here; /openapi.json lists what there is."))
+        .fallback(async || {
+            Problem::new(StatusCode::NOT_FOUND, "no-such-route", "There is nothing here; /openapi.json lists what there is.")
+        })
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", "This address takes other methods: see the header `allow`.")
         })

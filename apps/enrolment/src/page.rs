@@ -191,7 +191,8 @@ async fn show_course(service: &Service, id: &CourseId, status: StatusCode, messa
 
 /// With headers that let the page load nothing, run nothing and be framed by nobody.
 fn show(status: StatusCode, page: Markup) -> Response {
-    const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+    const POLICY: &str =
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
     let mut response = (status, Html(page.into_string())).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));

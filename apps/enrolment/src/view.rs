@@ -141,12 +141,7 @@ async fn follow(feed: Arc<dyn Feed>, env: Env, lists: Arc<RwLock<Lists>>, report
     }
 }
 
-async fn deliveries(
-    feed: &dyn Feed,
-    from: &mut From,
-    lists: &RwLock<Lists>,
-    report: &watch::Sender<Progress>,
-) -> fencepost::Result<()> {
+async fn deliveries(feed: &dyn Feed, from: &mut From, lists: &RwLock<Lists>, report: &watch::Sender<Progress>) -> fencepost::Result<()> {
     let mut deliveries = feed.subscribe(from.clone(), About::every().query::<Enrolment>()?);
     while let Some(delivery) = deliveries.next().await {
         let (at, checkpoint) = match delivery? {

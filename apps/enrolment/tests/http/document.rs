@@ -84,7 +84,8 @@ async fn each_route_answers_with_what_the_document_says() {
             None => assert_eq!(answer.text, "", "{method} {route}"),
             Some(content) => {
                 let media = answer.header("content-type").expect("content-type").split(';').next().expect("media").to_owned();
-                let schema = &content.get(&media).unwrap_or_else(|| panic!("{method} {route} answers {media}, which is not documented"))["schema"];
+                let schema =
+                    &content.get(&media).unwrap_or_else(|| panic!("{method} {route} answers {media}, which is not documented"))["schema"];
                 fits(&document, schema, &answer.body).unwrap_or_else(|why| panic!("{method} {route}: {why}"));
             }
         }

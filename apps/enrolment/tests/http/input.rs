@@ -59,7 +59,9 @@ async fn what_cannot_be_read_is_refused_as_json_too() {
     Answer::of(post("{", "application/json")).await.expect_problem(400, "malformed");
     Answer::of(post("{}", "text/plain")).await.expect_problem(415, "media-type");
     let large = format!("{{\"id\": \"{}\"}}", "x".repeat(8 * 1024));
-    Answer::of(app.request(Method::POST, "/courses").header("content-type", "application/json").body(large)).await.expect_problem(413, "too-large");
+    Answer::of(app.request(Method::POST, "/courses").header("content-type", "application/json").body(large))
+        .await
+        .expect_problem(413, "too-large");
     app.get("/nowhere").await.expect_problem(404, "no-such-route");
     let method = app.delete("/courses").await.expect_problem(405, "method");
     assert_eq!(method.header("allow"), Some("GET,HEAD,POST"));

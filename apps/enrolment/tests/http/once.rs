@@ -1,8 +1,8 @@
 //! Commands under a key: carried out once, whoever repeats them and however often.
 
 use enrolment::service::Patience;
-use fencepost::{Query, ReadOptions};
 use fencepost::EventLogExt;
+use fencepost::{Query, ReadOptions};
 use reqwest::Method;
 use serde_json::{Value, json};
 

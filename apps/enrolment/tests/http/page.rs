@@ -58,7 +58,13 @@ async fn nothing_that_was_typed_or_stands_in_an_address_becomes_html() {
     submit(&app, "/page/students", &format!("student=s-1&name={evil}")).await.expect(303);
     submit(&app, "/page/enrolments", "student=s-1&course=rust").await.expect(303);
     let refused = submit(&app, "/page/enrolments", &format!("student={evil}&course=rust")).await.expect(422);
-    let pages = ["/", "/page/courses/rust", &format!("/?done=enrolled&course={evil}&student={evil}"), &format!("/?done={evil}"), &format!("/page/courses/{evil}")];
+    let pages = [
+        "/",
+        "/page/courses/rust",
+        &format!("/?done=enrolled&course={evil}&student={evil}"),
+        &format!("/?done={evil}"),
+        &format!("/page/courses/{evil}"),
+    ];
     let mut texts = vec![refused.text];
     for page in pages {
         texts.push(app.get(page).await.text);

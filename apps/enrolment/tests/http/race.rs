@@ -28,7 +28,8 @@ async fn two_hundred_enrolments_by_32_clients_fill_fifty_seats_and_no_more() {
     }))
     .await;
 
-    let (accepted, rejected): (Vec<_>, Vec<_>) = answers.into_inner().expect("answers").into_iter().partition(|answer| answer.status == 201);
+    let (accepted, rejected): (Vec<_>, Vec<_>) =
+        answers.into_inner().expect("answers").into_iter().partition(|answer| answer.status == 201);
     assert_eq!((accepted.len(), rejected.len()), (50, 150));
     for answer in rejected {
         answer.expect_problem(409, "full");
