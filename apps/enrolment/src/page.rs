@@ -88,7 +88,7 @@ impl Typed {
 #[utoipa::path(get, path = "/", tag = "page", params(("done" = Option<String>, Query), ("course" = Option<String>, Query), ("student" = Option<String>, Query)),
     responses((status = 200, body = String, content_type = "text/html")))]
 async fn home(State(service): State<Arc<Service>>, Asked(note): Asked<Note>) -> Response {
-    show(StatusCode::OK, html::home(&service, &html::Message::of(note.sentence()), &Typed::default()))
+    show(StatusCode::OK, html::home(&service, &html::Message::of(note.sentence()), &html::Typing::default()))
 }
 
 /// One course, as it is now
@@ -107,7 +107,7 @@ async fn course(State(service): State<Arc<Service>>, Place(course): Place<String
 async fn define_course(State(service): State<Arc<Service>>, Fields(typed): Fields<Typed>) -> Response {
     let command = || Ok((typed.course()?, input::text("title", &typed.title)?, typed.capacity()?));
     let command = command().map(|(course, title, capacity)| Command::DefineCourse { course, title, capacity });
-    submit(&service, command, &typed, "/", "defined").await
+    submit(&service, command, &typed, "defined", |typed| html::Typing { define: typed, ..Default::default() }).await
 }
 
 /// Registers a student
@@ -116,7 +116,7 @@ async fn define_course(State(service): State<Arc<Service>>, Fields(typed): Field
 async fn register_student(State(service): State<Arc<Service>>, Fields(typed): Fields<Typed>) -> Response {
     let command = || Ok((typed.student()?, input::text("name", &typed.name)?));
     let command = command().map(|(student, name)| Command::RegisterStudent { student, name });
-    submit(&service, command, &typed, "/", "registered").await
+    submit(&service, command, &typed, "registered", |typed| html::Typing { register: typed, ..Default::default() }).await
 }
 
 /// Gives a student a seat
@@ -125,7 +125,7 @@ async fn register_student(State(service): State<Arc<Service>>, Fields(typed): Fi
 async fn enrol(State(service): State<Arc<Service>>, Fields(typed): Fields<Typed>) -> Response {
     let command = || Ok((typed.course()?, typed.student()?));
     let command = command().map(|(course, student)| Command::Enrol { course, student });
-    submit(&service, command, &typed, "/", "enrolled").await
+    submit(&service, command, &typed, "enrolled", |typed| html::Typing { enrol: typed, ..Default::default() }).await
 }
 
 /// Changes how many students a course takes
@@ -146,11 +146,17 @@ async fn leave(State(service): State<Arc<Service>>, Fields(typed): Fields<Typed>
     submit_on_course(&service, command, &typed, "left").await
 }
 
-/// Carries it out and leads to the page that shows it; else the first page, with what was typed.
-async fn submit(service: &Service, command: Result<Command, Problem>, typed: &Typed, to: &str, done: &str) -> Response {
+/// Carries it out and leads to the first page, which shows it; else the first page with what was typed, in the form that it was typed into.
+async fn submit(
+    service: &Service,
+    command: Result<Command, Problem>,
+    typed: &Typed,
+    done: &str,
+    into: impl Fn(Typed) -> html::Typing,
+) -> Response {
     match run(service, command, typed).await {
-        Ok(()) => lead(to, done, typed),
-        Err(problem) => show(problem.status(), html::home(service, &html::Message::Trouble(&problem), typed)),
+        Ok(()) => lead("/", done, typed),
+        Err(problem) => show(problem.status(), html::home(service, &html::Message::Trouble(&problem), &into(typed.clone()))),
     }
 }
 

@@ -16,6 +16,14 @@ const STYLE: &str = include_str!("page.css");
 const MOST: usize = 100;
 const ID_PATTERN: &str = "[a-z0-9][a-z0-9-]*";
 
+/// What was typed into the forms of the first page.
+#[derive(Debug, Default)]
+pub(super) struct Typing {
+    pub(super) enrol: Typed,
+    pub(super) define: Typed,
+    pub(super) register: Typed,
+}
+
 /// What the page has to say first.
 #[derive(Debug)]
 pub(super) enum Message<'a> {
@@ -76,7 +84,7 @@ pub(super) fn nothing(problem: &Problem) -> Markup {
 }
 
 /// All courses and students, and the forms.
-pub(super) fn home(service: &Service, message: &Message<'_>, typed: &Typed) -> Markup {
+pub(super) fn home(service: &Service, message: &Message<'_>, typed: &Typing) -> Markup {
     let key = service.env.new_id().to_string();
     let content = match service.view() {
         Err(problem) => html! {
@@ -163,14 +171,14 @@ fn students(lists: &Lists) -> Markup {
     }
 }
 
-fn forms(key: &str, typed: &Typed, lists: &Lists) -> Markup {
+fn forms(key: &str, typed: &Typing, lists: &Lists) -> Markup {
     html! {
         section {
             h2 { "Enrol" }
             form #enrol method="post" action="/page/enrolments" {
                 input type="hidden" name="key" value=(key);
-                label { "Student" input name="student" list="known-students" required maxlength=(MAX_ID) pattern=(ID_PATTERN) autocapitalize="none" autocomplete="off" value=(typed.student); }
-                label { "Course" input name="course" list="known-courses" required maxlength=(MAX_ID) pattern=(ID_PATTERN) autocapitalize="none" autocomplete="off" value=(typed.course); }
+                label { "Student" input name="student" list="known-students" required maxlength=(MAX_ID) pattern=(ID_PATTERN) autocapitalize="none" autocomplete="off" value=(typed.enrol.student); }
+                label { "Course" input name="course" list="known-courses" required maxlength=(MAX_ID) pattern=(ID_PATTERN) autocapitalize="none" autocomplete="off" value=(typed.enrol.course); }
                 button { "Enrol" }
             }
             datalist #known-students { @for (id, student) in lists.students.iter().take(MOST) { option value=(id) { @if let Some(name) = &student.name { (name) } } } }
@@ -180,9 +188,9 @@ fn forms(key: &str, typed: &Typed, lists: &Lists) -> Markup {
             h2 { "Define a course" }
             form #define method="post" action="/page/courses" {
                 input type="hidden" name="key" value=(key);
-                label { "Name in addresses, such as rust-101" input name="course" required maxlength=(MAX_ID) pattern=(ID_PATTERN) title="small letters, digits and dashes" autocapitalize="none" autocomplete="off" value=(typed.course); }
-                label { "Title" input name="title" required maxlength=(MAX_TEXT) value=(typed.title); }
-                label { "Seats" input name="capacity" type="number" inputmode="numeric" required min="1" max=(MAX_CAPACITY) value=(typed.capacity); }
+                label { "Name in addresses, such as rust-101" input name="course" required maxlength=(MAX_ID) pattern=(ID_PATTERN) title="small letters, digits and dashes" autocapitalize="none" autocomplete="off" value=(typed.define.course); }
+                label { "Title" input name="title" required maxlength=(MAX_TEXT) value=(typed.define.title); }
+                label { "Seats" input name="capacity" type="number" inputmode="numeric" required min="1" max=(MAX_CAPACITY) value=(typed.define.capacity); }
                 button { "Define" }
             }
         }
@@ -190,8 +198,8 @@ fn forms(key: &str, typed: &Typed, lists: &Lists) -> Markup {
             h2 { "Register a student" }
             form #register method="post" action="/page/students" {
                 input type="hidden" name="key" value=(key);
-                label { "Name in addresses, such as s-17: nothing personal" input name="student" required maxlength=(MAX_ID) pattern=(ID_PATTERN) title="small letters, digits and dashes" autocapitalize="none" autocomplete="off" value=(typed.student); }
-                label { "Name" input name="name" required maxlength=(MAX_TEXT) autocomplete="off" value=(typed.name); }
+                label { "Name in addresses, such as s-17: nothing personal" input name="student" required maxlength=(MAX_ID) pattern=(ID_PATTERN) title="small letters, digits and dashes" autocapitalize="none" autocomplete="off" value=(typed.register.student); }
+                label { "Name" input name="name" required maxlength=(MAX_TEXT) autocomplete="off" value=(typed.register.name); }
                 button { "Register" }
             }
         }
@@ -211,7 +219,7 @@ pub(super) fn course(service: &Service, id: &CourseId, course: &Course, units: &
                 section {
                     div.row { h2 { (offer.title) } span.dim { (id) } }
                     (seats(course, offer))
-                    p.dim { "As it is now: read for " (units.read) " read units." }
+                    p.dim { "As it is now (read units: " (units.read) ")." }
                 }
                 section #students {
                     h2 { "Students" }

@@ -39,6 +39,8 @@ async fn what_is_not_accepted_comes_back_as_it_was_typed_with_the_reason() {
     app.enrol("rust", "s-1").await.expect(201);
     let page = submit(&app, "/page/enrolments", "student=s-2&course=rust").await.expect(409);
     assert!(page.text.contains("Course rust is full: its only seat is taken.") && page.text.contains("value=\"s-2\""), "{}", page.text);
+    let register = page.text.split("id=\"register\"").nth(1).expect("the form");
+    assert!(!register.contains("s-2"), "only the form that was sent keeps what was typed: {register}");
 }
 
 #[tokio::test]
