@@ -93,16 +93,16 @@ impl Slice {
 }
 
 /// The name of a course.
-pub fn course_id(field: &str, text: &str) -> Result<CourseId, Problem> {
+pub fn course_id(field: &'static str, text: &str) -> Result<CourseId, Problem> {
     id(field, text).map(CourseId)
 }
 
 /// The name of a student.
-pub fn student_id(field: &str, text: &str) -> Result<StudentId, Problem> {
+pub fn student_id(field: &'static str, text: &str) -> Result<StudentId, Problem> {
     id(field, text).map(StudentId)
 }
 
-fn id(field: &str, text: &str) -> Result<String, Problem> {
+fn id(field: &'static str, text: &str) -> Result<String, Problem> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if text.is_empty() || text.len() > MAX_ID || !text.chars().all(fits) || text.starts_with('-') {
         return Err(Problem::invalid(field, format!("must be 1 to {MAX_ID} small letters, digits and dashes, not beginning with a dash")));
@@ -111,7 +111,7 @@ fn id(field: &str, text: &str) -> Result<String, Problem> {
 }
 
 /// A title or name, without space around it.
-pub fn text(field: &str, text: &str) -> Result<String, Problem> {
+pub fn text(field: &'static str, text: &str) -> Result<String, Problem> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
         return Err(Problem::invalid(field, format!("must be 1 to {MAX_TEXT} characters, none of them a control character")));
@@ -150,7 +150,7 @@ impl<S: Sync> FromRequestParts<S> for Told {
     }
 }
 
-fn header(parts: &Parts, name: &str) -> Result<Option<String>, Problem> {
+fn header(parts: &Parts, name: &'static str) -> Result<Option<String>, Problem> {
     let mut values = parts.headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     match value.to_str() {
@@ -160,12 +160,12 @@ fn header(parts: &Parts, name: &str) -> Result<Option<String>, Problem> {
 }
 
 /// A key, from a header or a form.
-pub fn checked_key(field: &str, text: &str) -> Result<String, Problem> {
+pub fn checked_key(field: &'static str, text: &str) -> Result<String, Problem> {
     let fits = (1..=MAX_HEADER).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     if fits { Ok(text.into()) } else { Err(unfit(field)) }
 }
 
-fn unfit(field: &str) -> Problem {
+fn unfit(field: &'static str) -> Problem {
     Problem::invalid(field, format!("must be given once, with 1 to {MAX_HEADER} visible ASCII characters"))
 }
 

@@ -21,7 +21,7 @@ pub struct Problem {
     pub detail: String,
     /// Which part of the input, where it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
+    pub field: Option<&'static str>,
     /// Whether anything was recorded.
     pub recorded: WasRecorded,
     /// Whether the same request may succeed later, unchanged.
@@ -64,9 +64,9 @@ impl Problem {
     }
 
     /// An input that does not keep to its limits.
-    pub fn invalid(field: &str, rule: impl AsRef<str>) -> Self {
+    pub fn invalid(field: &'static str, rule: impl AsRef<str>) -> Self {
         let detail = format!("{field} {}.", rule.as_ref());
-        Self { field: Some(field.into()), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail) }
+        Self { field: Some(field), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail) }
     }
 
     /// A request that cannot be read.

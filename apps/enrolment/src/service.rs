@@ -138,10 +138,7 @@ impl Service {
             return Ok(read.units);
         }
         let detail = "This Idempotency-Key was used before, for another request.";
-        Err(Problem {
-            field: Some("idempotency-key".into()),
-            ..Problem::new(axum::http::StatusCode::UNPROCESSABLE_ENTITY, "key-reused", detail)
-        })
+        Err(Problem { field: Some("idempotency-key"), ..Problem::new(axum::http::StatusCode::UNPROCESSABLE_ENTITY, "key-reused", detail) })
     }
 
     /// A course as it is now: whoever was told that something is recorded sees it.
