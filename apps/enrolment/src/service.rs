@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Committed, Decided, Decision, Env, IntoEvent, Model, Query, Reason, Store, Units};
+use fencepost::{Answer, Committed, Decided, Decision, Env, IntoEvent, Query, Reason, Store, Units};
 
 use crate::decisions::{self, Course, Rejection, Student};
 use crate::events::{CourseId, Enrolment, StudentId};
@@ -112,14 +112,12 @@ impl Service {
             deciding = deciding.once(format!("{name} {key}"));
         }
         let outcome = deciding.await?;
-        let mut done = Done { committed: None, repeated: false, units: outcome.units };
+        let mut done = Done { committed: None, repeated: outcome.is_repeat(), units: outcome.units };
         match outcome.decided {
             Decided::Rejected(rejection) => return Err(Problem { units: Some(done.units), ..rejection.into() }),
             Decided::Nothing => {}
             Decided::Recorded(committed) => {
-                // Every decision here is guarded, and a guarded append hands back a token: without one it is an earlier run's.
-                if told.key.is_some() && committed.token.is_none() {
-                    done.repeated = true;
+                if done.repeated {
                     done.units += self.is_of(&committed, expected).await?;
                 }
                 done.committed = Some(committed);
@@ -143,7 +141,7 @@ impl Service {
 
     /// A course as it is now: whoever was told that something is recorded sees it.
     pub async fn course(&self, id: &CourseId) -> Result<(Course, Units), Problem> {
-        let (course, units) = self.look(decisions::course(id)).await?;
+        let Answer { value: course, units, .. } = self.store.look(decisions::course(id)).await?;
         if course.offer.is_none() {
             return Err(Problem { units: Some(units), ..Rejection::NoSuchCourse(id.clone()).into() });
         }
@@ -152,22 +150,11 @@ impl Service {
 
     /// A student as of now.
     pub async fn student(&self, id: &StudentId) -> Result<(Student, Units), Problem> {
-        let (student, units) = self.look(decisions::student(id)).await?;
+        let Answer { value: student, units, .. } = self.store.look(decisions::student(id)).await?;
         if student.name.is_none() {
             return Err(Problem { units: Some(units), ..Rejection::NoSuchStudent(id.clone()).into() });
         }
         Ok((student, units))
-    }
-
-    /// What the events of a model amount to, read strongly.
-    async fn look<M: Model>(&self, model: M) -> fencepost::Result<(M::State, Units)> {
-        let mut state = model.initial();
-        let Some(query) = model.boundary()?.read else { return Ok((state, Units::default())) };
-        let read = self.store.log()?.source(&query, None).await?;
-        for event in &read.events {
-            model.fold(&mut state, event)?;
-        }
-        Ok((state, read.units))
     }
 
     /// The lists, where the store has a feed.

@@ -88,7 +88,7 @@ fn cases() {
     given([course(1, 1), subscribed(7, 1), CapacityChanged { course: 1, capacity: 2 }]).when(subscribe(8, 1)).then([subscribed(8, 1)]);
     given([course(1, 2), subscribed(7, 1)]).when(subscribe(7, 1)).then_rejected(No::AlreadySubscribed);
     let busy = given([course(4, 9)]).and([subscribed(7, 1), subscribed(7, 2), subscribed(7, 3)]);
-    busy.clone().when(subscribe(7, 4)).then_rejected(No::TooManyCourses);
+    busy.when(subscribe(7, 4)).then_rejected(No::TooManyCourses);
     busy.when(subscribe(8, 4)).then([subscribed(8, 4)]);
 }
 

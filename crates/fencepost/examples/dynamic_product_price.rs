@@ -81,15 +81,15 @@ fn cases() {
     // Changed an hour later: the old price and the new one, within the grace period and after it.
     let changed = given([product(1, 100)]).after(Duration::from_hours(1)).and([PriceChanged { product: 1, cents: 120 }]);
     let (within, after) = (changed.now() + GRACE - Duration::from_secs(1), changed.now() + GRACE);
-    changed.clone().when(order(&[(1, 100)], within)).then([ordered(&[(1, 100)])]);
-    changed.clone().when(order(&[(1, 120)], within)).then([ordered(&[(1, 120)])]);
-    changed.clone().when(order(&[(1, 100)], after)).then_rejected(PriceIsWrong(1));
-    changed.clone().when(order(&[(1, 120)], after)).then([ordered(&[(1, 120)])]);
+    changed.when(order(&[(1, 100)], within)).then([ordered(&[(1, 100)])]);
+    changed.when(order(&[(1, 120)], within)).then([ordered(&[(1, 120)])]);
+    changed.when(order(&[(1, 100)], after)).then_rejected(PriceIsWrong(1));
+    changed.when(order(&[(1, 120)], after)).then([ordered(&[(1, 120)])]);
 
     // Several products: each at a price of its own, and one that is wrong spoils the order.
     let two = changed.and([product(2, 300)]);
-    two.clone().when(order(&[(1, 100), (2, 300)], within)).then([ordered(&[(1, 100), (2, 300)])]);
-    two.clone().when(order(&[(1, 100), (2, 200)], within)).then_rejected(PriceIsWrong(2));
+    two.when(order(&[(1, 100), (2, 300)], within)).then([ordered(&[(1, 100), (2, 300)])]);
+    two.when(order(&[(1, 100), (2, 200)], within)).then_rejected(PriceIsWrong(2));
     two.when(order(&[(2, 300), (1, 100)], after)).then_rejected(PriceIsWrong(1));
 }
 

@@ -65,11 +65,11 @@ fn cases() {
     let confirmed = || Confirmed { person: 1, token: 1234, name: "Ada".into() };
     let now = requested.now();
     given(()).when(confirm(1, 1234, now)).then_rejected(No::UnknownToken);
-    requested.clone().when(confirm(1, 9999, now)).then_rejected(No::UnknownToken);
-    requested.clone().when(confirm(2, 1234, now)).then_rejected(No::UnknownToken);
+    requested.when(confirm(1, 9999, now)).then_rejected(No::UnknownToken);
+    requested.when(confirm(2, 1234, now)).then_rejected(No::UnknownToken);
     requested.clone().and([confirmed()]).when(confirm(1, 1234, now)).then_rejected(No::AlreadyUsed);
-    requested.clone().when(confirm(1, 1234, now)).then([confirmed()]);
-    requested.clone().when(confirm(1, 1234, now + VALID_FOR)).then([confirmed()]);
+    requested.when(confirm(1, 1234, now)).then([confirmed()]);
+    requested.when(confirm(1, 1234, now + VALID_FOR)).then([confirmed()]);
     requested.when(confirm(1, 1234, now + VALID_FOR + Duration::from_secs(1))).then_rejected(No::Expired);
 }
 

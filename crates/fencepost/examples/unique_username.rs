@@ -91,9 +91,9 @@ fn cases() {
     registered(&u1).when(rename(&u1, &u2, now)).then([UsernameChanged { from: u1.clone(), to: u2.clone() }]);
     let closed = registered(&u1).and([AccountClosed { name: u1.clone() }]);
     let renamed = registered(&u1).and([UsernameChanged { from: u1.clone(), to: u2.clone() }]);
-    renamed.clone().when(register(&u2, now)).then_rejected(No::Claimed);
+    renamed.when(register(&u2, now)).then_rejected(No::Claimed);
     for given_up in [closed, renamed] {
-        given_up.clone().when(register(&u1, now + RETENTION - Duration::from_secs(1))).then_rejected(No::StillReserved);
+        given_up.when(register(&u1, now + RETENTION - Duration::from_secs(1))).then_rejected(No::StillReserved);
         given_up.when(register(&u1, now + RETENTION)).then([AccountRegistered { name: u1.clone() }]);
     }
 }

@@ -33,7 +33,7 @@ mod url;
 
 pub use decide::{
     Boundary, Cache, CacheStats, Category, Decided, Decider, Deciding, Decision, Fold, Inline, Model, Outcome, decide, decision, fold,
-    fold_recorded,
+    fold_recorded, look,
 };
 // A macro beside the struct `Event`: `use fencepost::Event` brings both.
 #[cfg(feature = "derive")]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::decide::{Deciding, Decision, Options as DecideOptions, decide_on};
+use crate::decide::{Deciding, Decision, Model, Options as DecideOptions, decide_on, look};
+use crate::domain::IntoEvents;
 use crate::dynamo::table::{self, Created, Difference, Format, Role, Scope, TableOptions, TableSpec};
 use crate::dynamo::{Client, Connect, Dynamo, HttpClient, SdkConfig, SharedHttpClient, Timeouts};
 use crate::env::Env;
@@ -14,7 +15,7 @@ use crate::feed::Feed;
 use crate::feed::lanes::LaneFeed;
 use crate::layout::ledger::{FeedMode, Ledger, Options, check_namespace, tables};
 use crate::layout::{Collected, Opened, Verified};
-use crate::log::{Capabilities, EventLog};
+use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
 use crate::state::{Checkpoints, States};
 use crate::stream::StreamStore;
 use crate::units::Units;
@@ -60,7 +61,19 @@ impl Store {
         D::Rejection: 'a,
     {
         let log = self.opened.log.as_deref().ok_or_else(streams_only);
-        decide_on(log, DecideOptions::with_env(self.ledger.dynamo().env().clone()), decision)
+        decide_on(log, DecideOptions::with_env(self.env().clone()), decision)
+    }
+    /// What a model amounts to now, read strongly. For answers to people: it guards nothing.
+    pub async fn look<M: Model>(&self, model: M) -> Result<Answer<M::State>> {
+        look(self.opened.log.as_deref().ok_or_else(streams_only)?, model).await
+    }
+    /// Records events, whatever happened meanwhile: a decision on nothing.
+    pub async fn record(&self, events: impl IntoEvents) -> Result<Committed> {
+        self.log()?.append(Append::new(events.into_events()?)).await
+    }
+    /// Clock, chance and ids that the store works by: the time for decisions that ask for it.
+    pub fn env(&self) -> &Env {
+        self.ledger.dynamo().env()
     }
     /// The streams.
     pub fn streams(&self) -> Arc<dyn StreamStore> {

@@ -141,6 +141,12 @@ where
     })
 }
 
+/// What a model amounts to now, read strongly. For answers to people: it guards nothing, and several tags are read one after the other.
+pub async fn look<M: Model>(log: &dyn EventLog, model: M) -> Result<Answer<M::State>> {
+    let read = Bounded { log, boundary: model.boundary()?, model: &model }.load().await?;
+    Ok(Answer::new(read.state, read.units))
+}
+
 struct Bounded<'a, M> {
     log: &'a dyn EventLog,
     model: &'a M,

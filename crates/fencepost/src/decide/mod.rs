@@ -10,7 +10,7 @@ mod turn;
 
 #[cfg(feature = "dynamo")]
 pub(crate) use boundary::decide_on;
-pub use boundary::{Decision, Inline, decide, decision};
+pub use boundary::{Decision, Inline, decide, decision, look};
 pub use cache::{Cache, CacheStats};
 pub use model::{Boundary, Fold, Model, fold, fold_recorded};
 pub use outcome::{Decided, Outcome};

@@ -61,6 +61,7 @@ fn either(one: Option<Query>, other: Option<Query>) -> Option<Query> {
 type Step<S> = dyn Fn(&mut S, &Recorded, Unknown) -> Result<()> + Send + Sync;
 
 /// A model by a fold over events of one type of the application's.
+#[derive(Clone)]
 pub struct Fold<S> {
     query: Result<Query, Refused>,
     guard: Guard,
@@ -71,6 +72,7 @@ pub struct Fold<S> {
     name: Option<String>,
 }
 
+#[derive(Clone)]
 enum Guard {
     All,
     Nothing,

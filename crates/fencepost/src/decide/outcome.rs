@@ -1,5 +1,7 @@
 //! What a decision came to.
 
+use crate::domain::DomainEvent;
+use crate::event::Event;
 use crate::log::Committed;
 use crate::position::Position;
 use crate::units::Units;
@@ -11,6 +13,8 @@ use crate::units::Units;
 pub struct Outcome<R> {
     /// What was decided.
     pub decided: Decided<R>,
+    /// The events that this run recorded; none where an earlier run under the same key had.
+    pub events: Vec<Event>,
     /// How often: once, and once more for each conflict.
     pub tries: u32,
     /// What all of it cost: reads, appends, conflicts.
@@ -36,6 +40,18 @@ impl<R> Outcome<R> {
             Decided::Nothing => Ok(None),
             Decided::Rejected(rejection) => Err(rejection),
         }
+    }
+    /// Whether events were recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.committed().is_some()
+    }
+    /// Whether an earlier run under the same key had recorded it.
+    pub fn is_repeat(&self) -> bool {
+        self.is_recorded() && self.events.is_empty()
+    }
+    /// The events that this run recorded, as the application's: what number an invoice got.
+    pub fn recorded<E: DomainEvent>(&self) -> crate::error::Result<Vec<E>> {
+        self.events.iter().map(Event::decode).collect()
     }
     /// What was recorded.
     pub fn committed(&self) -> Option<&Committed> {

@@ -141,7 +141,7 @@ pub(super) async fn run<S: Subject, R: Send>(
         let before = subject.committed(commit).await?;
         units += before.units;
         if let Some(committed) = before.value {
-            return Ok(Outcome { decided: Decided::Recorded(committed), tries: 0, units });
+            return Ok(Outcome { decided: Decided::Recorded(committed), events: Vec::new(), tries: 0, units });
         }
     }
     let (mut read, kept) = begin(subject, options).await?;
@@ -160,11 +160,12 @@ pub(super) async fn run<S: Subject, R: Send>(
         let conflict = match decide(&read.state)? {
             Ok(events) if !events.is_empty() => {
                 let events: Vec<_> = events.into_iter().map(|event| with_meta(event, &options.meta)).collect();
-                match append(subject, options, &limit, events, &read).await {
-                    Ok(committed) => {
+                match append(subject, options, &limit, &events, &read).await {
+                    Ok((committed, ours)) => {
                         units += committed.units;
                         keep(kept, read).await;
-                        return Ok(Outcome { decided: Decided::Recorded(committed), tries, units });
+                        let events = if ours { events } else { Vec::new() };
+                        return Ok(Outcome { decided: Decided::Recorded(committed), events, tries, units });
                     }
                     Err(Error::Conflict(conflict)) => *conflict,
                     Err(error) => return Err(error),
@@ -179,7 +180,7 @@ pub(super) async fn run<S: Subject, R: Send>(
                 if confirmed.value {
                     keep(kept, read).await;
                     let decided = no_events.map_or_else(Decided::Rejected, |_| Decided::Nothing);
-                    return Ok(Outcome { decided, tries, units });
+                    return Ok(Outcome { decided, events: Vec::new(), tries, units });
                 }
                 Conflict { events: Vec::new(), token: None, units: Units::default() }
             }
@@ -260,11 +261,17 @@ async fn keep<S: Send + Sync + 'static>(kept: Option<Keep>, read: Read<S>) {
     }
 }
 
-/// Appends, and again from its base as long as nobody can tell whether it was recorded.
-async fn append<S: Subject>(subject: &S, options: &Options, limit: &Limit, events: Vec<Event>, read: &Read<S::State>) -> Result<Committed> {
+/// Appends, and again from its base as long as nobody can tell whether it was recorded; and whether what was recorded is these events.
+async fn append<S: Subject>(
+    subject: &S,
+    options: &Options,
+    limit: &Limit,
+    events: &[Event],
+    read: &Read<S::State>,
+) -> Result<(Committed, bool)> {
     let mut id = options.commit.map(|commit| (commit, None));
     for tries in 1u32.. {
-        match subject.append(&events, read, id.clone()).await {
+        match subject.append(events, read, id.clone()).await {
             Err(Error::InDoubt(doubt)) if !limit.is_reached(options, tries) => {
                 let InDoubt { commit, base, .. } = *doubt;
                 id = Some((commit, Some(base)));
@@ -273,9 +280,9 @@ async fn append<S: Subject>(subject: &S, options: &Options, limit: &Limit, event
             // Somebody else ran the same command, and came to other events: the first outcome counts.
             Err(Error::Refused(Refused::Reused { commit })) if options.commit == Some(commit) => {
                 let first = subject.committed(commit).await?;
-                return first.value.ok_or_else(|| Refused::Reused { commit }.into());
+                return first.value.map(|first| (first, false)).ok_or_else(|| Refused::Reused { commit }.into());
             }
-            done => return done,
+            done => return done.map(|committed| (committed, true)),
         }
     }
     unreachable!("the loop above only ends by returning")

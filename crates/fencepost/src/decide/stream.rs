@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,7 +17,7 @@ use crate::env::Env;
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Event, Recorded, StreamName};
 use crate::log::{Answer, Committed};
-use crate::position::{Base, Position, Token};
+use crate::position::{Base, Token};
 use crate::state::check_name;
 use crate::stream::{Expect, LoadOptions, Loaded, Snapshot, Step, StreamStore};
 use crate::units::Units;
@@ -178,13 +177,6 @@ impl<D: Decider> fmt::Debug for Category<D> {
     }
 }
 
-/// An event as a reader would see it, but for what only the store knows.
-fn read_back(event: &Event) -> Recorded {
-    let (id, tags) = (event.given_id().unwrap_or_default(), event.tags().to_vec());
-    let (data, meta) = (event.data().clone(), event.metadata().clone());
-    Recorded::new(Position::number(0), id, event.event_type().clone(), data, tags, meta, Timestamp::UNIX_EPOCH)
-}
-
 /// The state of a stream and how many events it is of.
 #[derive(Clone)]
 struct Folded<S> {
@@ -218,10 +210,7 @@ impl<D: Decider> OfStream<'_, D> {
         let mut state = folded.state.clone();
         for event in events {
             // As a reader would see it: through its own bytes.
-            let recorded = read_back(event);
-            if let Some(event) = decode::<D::Event>(&recorded, self.category.unknown)? {
-                self.category.decider.evolve(&mut state, &event);
-            }
+            self.category.decider.evolve(&mut state, &event.decode()?);
         }
         let state = (snapshots.encode)(&state).map_err(|_| Refused::Malformed {
             what: "snapshot",

@@ -19,11 +19,13 @@ pub use tag::{Piece, TagValue, composed_tag, field_tag};
 #[doc(hidden)]
 pub use variant::{deserialize_variant, serialize_variant};
 
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserializer, Serialize, Serializer};
 
 use crate::error::{Refused, Result};
 use crate::event::{Event, Metadata, Recorded, Tag};
+use crate::position::Position;
 
 /// A type of an application whose values are events. Derived: `#[derive(Event, Serialize, Deserialize)]` on an enum or a struct.
 #[diagnostic::on_unimplemented(
@@ -126,6 +128,16 @@ events_of_tuples!(A);
 events_of_tuples!(A B);
 events_of_tuples!(A B C);
 events_of_tuples!(A B C D);
+
+impl Event {
+    /// As an event of the application's type, through its bytes.
+    pub fn decode<E: DomainEvent>(&self) -> Result<E> {
+        let (id, tags) = (self.given_id().unwrap_or_default(), self.tags().to_vec());
+        let (data, meta) = (self.data().clone(), self.metadata().clone());
+        // What only a store knows has no part in it.
+        Recorded::new(Position::number(0), id, self.event_type().clone(), data, tags, meta, Timestamp::UNIX_EPOCH).decode()
+    }
+}
 
 impl Recorded {
     /// As an event of the application's type: upcast from its version, refused where its type is none of `E`'s.

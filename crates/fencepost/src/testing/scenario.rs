@@ -77,7 +77,7 @@ impl Given {
 
     /// Decides.
     #[track_caller]
-    pub fn when<D: Decision>(self, decision: D) -> Then<D::Rejection> {
+    pub fn when<D: Decision>(&self, decision: D) -> Then<D::Rejection> {
         let model = decision.model();
         let boundary = model.boundary().unwrap_or_else(|error| panic!("the decision has no boundary: {error}"));
         let mut state = model.initial();
@@ -92,7 +92,7 @@ impl Given {
 
     /// Decides on a command to a stream that has these events.
     #[track_caller]
-    pub fn when_told<D: Decider>(self, decider: &D, command: &D::Command) -> Then<D::Rejection> {
+    pub fn when_told<D: Decider>(&self, decider: &D, command: &D::Command) -> Then<D::Rejection> {
         let mut state = decider.initial();
         for event in &self.history {
             let event = event.decode().unwrap_or_else(|error| panic!("an event does not decode: {error}"));
