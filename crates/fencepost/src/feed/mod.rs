@@ -1,5 +1,7 @@
 //! Feeds: all events in an order that never loses one.
 
+#[cfg(feature = "streams")]
+pub(crate) mod index;
 #[cfg(feature = "dynamo")]
 pub(crate) mod lanes;
 

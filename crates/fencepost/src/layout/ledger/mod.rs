@@ -6,6 +6,8 @@ mod append;
 mod check;
 mod chunk;
 mod ends;
+#[cfg(feature = "streams")]
+pub(crate) mod epoch;
 pub(crate) mod item;
 #[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "only tests break the protocol"))]
 mod mutation;
