@@ -2,6 +2,8 @@
 
 #[cfg(feature = "streams")]
 pub(crate) mod index;
+#[cfg(feature = "streams")]
+pub(crate) mod indexed;
 #[cfg(feature = "dynamo")]
 pub(crate) mod lanes;
 

@@ -8,6 +8,7 @@ use super::mutation::Mutation;
 use super::shards::Shards;
 use crate::dynamo::records::Sequence;
 use crate::event::{CommitId, EventType};
+use crate::layout::ledger::notice::Notice;
 
 /// Clocks of writers and indexers are within half an hour of the service's, so two of them are within this.
 pub(crate) const HOUR: u64 = 3_600_000_000;
@@ -15,20 +16,6 @@ pub(crate) const HOUR: u64 = 3_600_000_000;
 const PATIENCE: u64 = 2_000_000;
 /// Commits that were emitted are remembered up to this many before those that cannot come again are forgotten.
 const REMEMBERED: usize = 500_000;
-
-/// What the record of a slot says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Notice {
-    pub(crate) commit: CommitId,
-    pub(crate) stamp: u64,
-    /// The whole key, namespace included.
-    pub(crate) series: String,
-    pub(crate) version: u64,
-    /// In the home: every slot of the commit.
-    pub(crate) slots: Option<BTreeMap<String, u64>>,
-    /// The types of the slot's events; none: any.
-    pub(crate) types: Option<BTreeSet<EventType>>,
-}
 
 /// A commit whose turn has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +25,8 @@ pub(crate) struct Ready {
     pub(crate) home: (String, u64),
     pub(crate) slots: BTreeMap<String, u64>,
     pub(crate) types: Option<BTreeSet<EventType>>,
+    /// At most so many.
+    pub(crate) events: u32,
     /// Its turn was over: a commit behind it is in the index already. Should never be.
     pub(crate) late: bool,
 }
@@ -77,7 +66,6 @@ pub(crate) struct Plan {
     queue: VecDeque<Ready>,
     wants: BTreeSet<Want>,
     missing: HashMap<String, Missing>,
-    late: u64,
     mutation: Option<Mutation>,
 }
 
@@ -89,6 +77,7 @@ struct Waiting {
     slots: Option<BTreeMap<String, u64>>,
     home: (String, u64),
     types: Option<BTreeSet<EventType>>,
+    events: u32,
 }
 
 /// A version that keeps others waiting.
@@ -116,7 +105,7 @@ impl Plan {
             self.advance(&notice.series, notice.version);
             return;
         }
-        let Notice { commit, stamp, series, version, slots, types } = notice;
+        let Notice { commit, stamp, series, version, slots, types, events } = notice;
         self.arrived.entry(series.clone()).or_default().insert(version, commit);
         let fresh = Waiting { stamp, types: Some(BTreeSet::new()), ..Waiting::default() };
         let waiting = self.waiting.entry(commit).or_insert(fresh);
@@ -128,7 +117,9 @@ impl Plan {
             waiting.home = (series.clone(), version);
             waiting.slots = Some(slots);
         }
-        waiting.arrived.insert(series.clone(), version);
+        if waiting.arrived.insert(series.clone(), version).is_none() {
+            waiting.events = waiting.events.saturating_add(events);
+        }
         self.look_before(&series);
         self.check(commit);
     }
@@ -183,9 +174,8 @@ impl Plan {
     pub(crate) fn emit(&mut self) {
         while let Some((_, commit)) = self.ready.pop_first() {
             let Some(waiting) = self.waiting.remove(&commit) else { continue };
-            let slots = waiting.slots.unwrap_or_default();
+            let slots = waiting.slots.clone().unwrap_or_default();
             let late = slots.iter().any(|(series, version)| self.next.get(series).is_some_and(|next| version < next));
-            self.late += u64::from(late);
             self.emitted.insert(commit, waiting.stamp);
             for series in waiting.arrived.keys() {
                 if let Some(slots) = self.arrived.get_mut(series) {
@@ -199,7 +189,8 @@ impl Plan {
             for (series, version) in &slots {
                 self.advance(series, *version);
             }
-            self.queue.push_back(Ready { commit, stamp: waiting.stamp, home: waiting.home, slots, types: waiting.types, late });
+            let Waiting { stamp, home, types, events, .. } = waiting;
+            self.queue.push_back(Ready { commit, stamp, home, slots, types, events, late });
         }
         self.forget();
     }
@@ -268,6 +259,10 @@ impl Plan {
             })
             .collect();
         let mut overdue = Vec::new();
+        for waiting in self.waiting.values().filter(|waiting| waiting.stamp + HOUR < now) {
+            let unseen = waiting.slots.iter().flatten().find(|(series, _)| !waiting.arrived.contains_key(*series));
+            overdue.extend(unseen.map(|(series, version)| Overdue { series: series.clone(), version: *version, since: waiting.stamp }));
+        }
         for (series, version) in gaps {
             self.miss(&series, version, now);
             let Some(missing) = self.missing.get_mut(&series) else { continue };
@@ -308,10 +303,6 @@ impl Plan {
     /// Commits that have arrived, in part or whole, and whose turn has not come.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
-    }
-    /// Commits that came behind their turn. Should stay 0.
-    pub(crate) fn late(&self) -> u64 {
-        self.late
     }
 
     fn mutated(&self, mutation: Mutation) -> bool {

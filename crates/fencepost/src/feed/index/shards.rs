@@ -104,7 +104,7 @@ impl Shards {
 
     /// Which shards to read on, each from where on where it was not read in this run: parents before their children.
     pub(crate) fn to_read(&self) -> Vec<String> {
-        let ids: usize = self.all.values().map(|reading| reading.beyond.len()).sum();
+        let ids = self.beyond();
         let open = |reading: &&Reading| !reading.ended && self.parent_is_read(reading);
         let behind = self.all.values().filter(open).map(|reading| reading.at).min();
         let may = |reading: &&Reading| {
@@ -176,6 +176,18 @@ impl Shards {
             ids.extend(reading.beyond.iter().filter_map(|(_, commit)| *commit).filter(|commit| is_put(*commit)));
         }
         ids.into_iter().collect()
+    }
+
+    /// How many ids an epoch lists at most.
+    pub(crate) fn beyond(&self) -> usize {
+        self.all.values().map(|reading| reading.beyond.len()).sum()
+    }
+
+    /// Whether an epoch put now would name other shards than these, or call another one finished.
+    pub(crate) fn would_change(&self, known: &BTreeSet<(String, bool)>) -> bool {
+        let finished = |reading: &Reading| reading.ended && reading.beyond.is_empty();
+        let now: BTreeSet<(String, bool)> = self.all.iter().map(|(id, reading)| (id.clone(), finished(reading))).collect();
+        now != *known
     }
 
     /// How long ago the record was written that was read last, of the shard that is furthest behind; none before any was read.

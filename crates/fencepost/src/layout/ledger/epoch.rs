@@ -10,9 +10,11 @@ use uuid::Uuid;
 use super::item::{HASH, RANGE, corrupt, key, pack, unpack};
 use super::series::Series;
 use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, size, text, wrong};
+use crate::dynamo::ITEM_BYTES;
 use crate::dynamo::records::Sequence;
 use crate::error::Error;
-use crate::event::{CommitId, EventType};
+use crate::event::{CommitId, EventType, Tag};
+use crate::query::{Query, QueryItem};
 
 /// The hash key of all epochs.
 pub(crate) const CHAIN: &str = "x";
@@ -79,6 +81,8 @@ pub(crate) struct Indexed {
     pub(crate) slots: Option<BTreeMap<Series, u64>>,
     /// The types of its events; none: too many, meaning any.
     pub(crate) types: Option<BTreeSet<EventType>>,
+    /// How many events it has at most, where that is known: a reader holds so many at a time.
+    pub(crate) events: Option<u32>,
 }
 
 /// The same in the epoch's bytes. Names are short names; the home's is among the slots, by index.
@@ -91,6 +95,7 @@ struct Wire {
     slots: Vec<(String, u64)>,
     whole: bool,
     types: Option<Vec<String>>,
+    events: Option<u32>,
 }
 
 impl Indexed {
@@ -102,10 +107,18 @@ impl Indexed {
         home: (Series, u64),
         slots: BTreeMap<Series, u64>,
         types: Option<BTreeSet<EventType>>,
+        events: Option<u32>,
     ) -> Self {
         let tags = slots.keys().filter(|series| matches!(series, Series::Tag(_))).count();
         let types = types.filter(|types| types.len() <= LISTED_TYPES);
-        Self { namespace, commit, stamp, home, slots: (tags <= LISTED_TAGS).then_some(slots), types }
+        Self { namespace, commit, stamp, home, slots: (tags <= LISTED_TAGS).then_some(slots), types, events }
+    }
+
+    /// Whether it can hold an event that matches, by its types and tags.
+    pub(crate) fn may_match(&self, query: &Query) -> bool {
+        let carries = |tag: &Tag| self.slots.as_ref().is_none_or(|slots| slots.contains_key(&Series::Tag(tag.clone())));
+        let has = |item: &QueryItem| item.types().is_empty() || self.types.as_ref().is_none_or(|own| !own.is_disjoint(item.types()));
+        query.is_all() || query.items().iter().any(|item| has(item) && item.tags().iter().all(carries))
     }
 
     fn wire(&self) -> Wire {
@@ -120,6 +133,7 @@ impl Indexed {
             slots,
             whole: self.slots.is_some(),
             types: self.types.as_ref().map(|types| types.iter().map(|t| t.as_str().to_owned()).collect()),
+            events: self.events,
         }
     }
 
@@ -138,6 +152,7 @@ impl Indexed {
             home,
             slots: wire.whole.then(|| slots.into_iter().collect()),
             types,
+            events: wire.events,
         })
     }
 }
@@ -174,9 +189,10 @@ impl Epoch {
         item
     }
 
-    /// How many of these entries an epoch takes beside what else it says: as many as fit.
-    pub(crate) fn cut(&self, entries: &[Indexed]) -> usize {
-        let room = EPOCH_BYTES.saturating_sub(size(&Epoch { entries: Vec::new(), ..self.clone() }.item()) + ENTRIES.len());
+    /// How many of these entries an epoch takes beside what else it says, and so many ids: as many as fit.
+    pub(crate) fn cut(&self, entries: &[Indexed], ids: usize) -> usize {
+        let limit = EPOCH_BYTES.min((ITEM_BYTES - 8 * 1024).saturating_sub(16 * ids));
+        let room = limit.saturating_sub(size(&Epoch { entries: Vec::new(), ids: Vec::new(), ..self.clone() }.item()) + ENTRIES.len());
         let mut count = entries.len().min(MAX_ENTRIES);
         while count > 1 {
             let bytes = pack_entries(&entries[..count]).len();
@@ -260,7 +276,6 @@ fn decode(item: &Item) -> Result<Epoch, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Tag;
 
     fn tag(name: &str) -> Series {
         Series::Tag(Tag::new(name).expect("a tag"))
@@ -270,7 +285,7 @@ mod tests {
         let slots: BTreeMap<Series, u64> = (0..tags).map(|t| (tag(&format!("course:{n}/{t}")), 3)).collect();
         let home = slots.first_key_value().map(|(series, v)| (series.clone(), *v)).expect("a slot");
         let types = (0..types).map(|t| EventType::new(format!("Type{t}")).expect("a type")).collect();
-        Indexed::new("main".into(), CommitId(Uuid::from_u128(n)), 1_767_225_600_000_000, home, slots, Some(types))
+        Indexed::new("main".into(), CommitId(Uuid::from_u128(n)), 1_767_225_600_000_000, home, slots, Some(types), Some(7))
     }
 
     fn epoch(entries: Vec<Indexed>) -> Epoch {
@@ -301,11 +316,11 @@ mod tests {
     fn an_epoch_is_cut_so_that_it_fits() {
         let entries: Vec<Indexed> = (0..20_000).map(|n| entry(n * 0x9e37_79b9_7f4a_7c15, 3, 2)).collect();
         let bare = epoch(Vec::new());
-        let count = bare.cut(&entries);
+        let count = bare.cut(&entries, 2);
         assert!((1_000..20_000).contains(&count), "{count}");
         let full = epoch(entries[..count].to_vec());
         assert!(size(&full.item()) <= EPOCH_BYTES, "{}", size(&full.item()));
-        assert_eq!(bare.cut(&entries[..1]), 1);
+        assert_eq!(bare.cut(&entries[..1], 100_000), 1);
     }
 
     #[test]
