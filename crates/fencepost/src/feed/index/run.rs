@@ -266,11 +266,13 @@ impl Session {
                 return Ok(());
             }
             let op = &self.op;
-            let slots = wants.iter().filter_map(|want| match want {
-                Want::Slot { series, version } => Some((series.clone(), *version)),
-                Want::Commit { .. } => None,
-            });
-            let reads = slots.map(|(series, version)| async move {
+            let mut slots = Vec::new();
+            for want in &wants {
+                if let Want::Slot { series, version } = want {
+                    slots.push((series.clone(), *version));
+                }
+            }
+            let reads = slots.into_iter().map(|(series, version)| async move {
                 let found = ledger.commit_at(op, &series, version).await?;
                 Ok::<_, crate::error::Error>((series, version, found))
             });
