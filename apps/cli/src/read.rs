@@ -180,7 +180,7 @@ mod tests {
         let lines = read(&memory, "--tag a --with-token", Format::Ndjson).await.lines();
         assert_eq!(bodies(&lines), [1, 2, 3]);
         let token: fencepost::Token = lines[3]["token"].as_str().expect("token").parse().expect("parses");
-        assert!(memory.unchanged(&token).await.expect("asks"));
+        assert!(memory.unchanged(&token).await.expect("asks").value);
         let lines = read(&memory, "--stream a --with-token", Format::Ndjson).await.lines();
         assert_eq!((&lines[2]["stream"], &lines[2]["version"], &lines[3]["version"]), (&json!("a"), &json!(3), &json!(3)));
     }

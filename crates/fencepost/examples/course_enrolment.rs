@@ -82,7 +82,7 @@ async fn enrol(log: &dyn EventLog, course: &str, student: &str) -> Result<Answer
                 }
                 Err(error) => return Err(error),
             }
-        } else if log.unchanged(&token).await? {
+        } else if log.unchanged(&token).await?.value {
             // Two tags were read, one after the other: a "no" is said only of a state that was there at one instant.
             return Ok(answer);
         }

@@ -312,6 +312,12 @@ impl fmt::Debug for Recorded {
 pub struct CommitId(pub Uuid);
 
 impl CommitId {
+    /// The id of a command that is run once: the same for the same key.
+    pub fn of_key(key: impl AsRef<str>) -> Self {
+        const KEYS: Uuid = Uuid::from_u128(0x9d5b_1f0e_6a0c_4c5e_8f77_6665_6e63_6570);
+        Self(Uuid::new_v5(&KEYS, key.as_ref().as_bytes()))
+    }
+
     /// The id of the event at this index of the commit, where the caller gave none.
     pub fn event_id(&self, index: usize) -> Uuid {
         Uuid::new_v5(&self.0, &(index as u64).to_be_bytes())

@@ -4,11 +4,13 @@
 
 #![forbid(unsafe_code)]
 
+mod decide;
 mod domain;
 mod env;
 mod error;
 mod event;
 mod feed;
+mod lease;
 mod log;
 mod memory;
 mod position;
@@ -30,6 +32,14 @@ pub mod testing;
 #[cfg(feature = "dynamo")]
 mod url;
 
+pub use decide::{
+    Boundary, Cache, CacheStats, Category, Decided, Decider, Deciding, Decision, Fold, Inline, Model, Outcome, decide, decision, fold,
+    fold_recorded,
+};
+// A macro beside the struct `Event`: `use fencepost::Event` brings both.
+#[cfg(feature = "derive")]
+pub use fencepost_macros::Event;
+
 #[cfg(feature = "msgpack")]
 pub use domain::MessagePack;
 pub use domain::{About, Codec, DomainEvent, IntoEvent, IntoEvents, Json, Kind, Unknown, Upcaster, about};
@@ -37,7 +47,10 @@ pub use env::Env;
 pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unavailable};
 pub use event::{CommitId, Event, EventType, MAX_BODY_BYTES, Metadata, Recorded, StreamName, Tag};
 pub use feed::{Delivery, Feed, From};
-pub use log::{After, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced};
+pub use lease::{GivenUp, Lease, Leases, Lessee, Marked};
+pub use log::{
+    After, Answer, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced,
+};
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};
 pub use query::{Query, QueryItem};
@@ -69,8 +82,8 @@ pub use store::{Builder, Stats, Store, TableStats, Tables, open};
 // What the derive writes: no part of the interface.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::domain::{composed_tag, deserialize_variant, field_tag, serialize_variant, upcast};
-    pub use {serde, serde_json};
+    pub use crate::domain::{Piece, TagValue, composed_tag, deserialize_variant, field_tag, serialize_variant, upcast};
+    pub use serde;
 }
 
 /// The long documents: reasons, limits, other stores, formats.

@@ -23,10 +23,30 @@ pub trait EventLog: Debug + Send + Sync {
     async fn append(&self, append: Append) -> Result<Committed>;
 
     /// Whether nothing that the token guards has changed, at one instant: confirms a decision that appends nothing.
-    async fn unchanged(&self, token: &Token) -> Result<bool>;
+    async fn unchanged(&self, token: &Token) -> Result<Answer<bool>>;
+
+    /// The outcome of a commit under an id that the caller gave beforehand, if it was recorded, a second or a year ago. It has no token.
+    async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>>;
 
     /// Events in order, lazily. For queries and exports: it guards nothing. Events appended meanwhile may be seen.
     fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>>;
+}
+
+/// What a question was answered with.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Answer<T> {
+    /// The answer.
+    pub value: T,
+    /// What asking cost.
+    pub units: Units,
+}
+
+impl<T> Answer<T> {
+    /// What a layout hands back.
+    pub fn new(value: T, units: Units) -> Self {
+        Self { value, units }
+    }
 }
 
 /// What a decision read hands back.
@@ -39,6 +59,9 @@ pub struct Sourced {
     pub token: Token,
     /// The position of the newest event of the store, where it was known without another request.
     pub head: Option<Position>,
+    /// Whether what it saw was there at one instant. If not, as where several covers were read one after the other, a decision that
+    /// appends nothing is confirmed by [`EventLog::unchanged`].
+    pub at_one_instant: bool,
     /// What it cost.
     pub units: Units,
 }
@@ -46,7 +69,12 @@ pub struct Sourced {
 impl Sourced {
     /// What a layout hands back.
     pub fn new(events: Vec<Recorded>, token: Token, head: Option<Position>, units: Units) -> Self {
-        Self { events, token, head, units }
+        Self { events, token, head, at_one_instant: false, units }
+    }
+    /// What it saw was there at one instant.
+    pub fn at_one_instant(mut self, so: bool) -> Self {
+        self.at_one_instant = so;
+        self
     }
 }
 

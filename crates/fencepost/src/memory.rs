@@ -13,7 +13,8 @@ use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::{self, CommitId, Event, Recorded, StreamName, Tag};
 use crate::feed::{Delivery, Feed, From};
-use crate::log::{After, Append, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Sourced};
+use crate::lease::{Lease, Leases};
+use crate::log::{After, Answer, Append, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Sourced};
 use crate::position::{Base, Checkpoint, Position, Token};
 use crate::query::Query;
 use crate::state::{Checkpoints, Revision, State, States, check_key, check_name};
@@ -53,6 +54,7 @@ struct Held {
     snapshots: BTreeMap<(StreamName, String), Snapshot>,
     checkpoints: BTreeMap<String, (Checkpoint, Revision)>,
     states: BTreeMap<(String, String), (State, Revision)>,
+    leases: BTreeMap<String, Lease>,
 }
 
 /// What a repeat under the same commit id returns.
@@ -188,6 +190,11 @@ impl Held {
         of_stream.zip(1..).map(|(event, version)| Recorded { version: Some(version), ..event }).collect()
     }
 
+    /// How many events the stream had with the one at this position.
+    fn version_at(&self, tag: &Tag, last: Option<Position>) -> u64 {
+        self.events.iter().filter(|event| event.tags.contains(tag) && Some(event.position) <= last).count() as u64
+    }
+
     fn judge(&self, condition: &Condition) -> Result<()> {
         let Condition { query, after } = condition;
         let (after, whole) = match after {
@@ -232,7 +239,7 @@ impl EventLog for Memory {
         let since = since.map(|token| Seen::same(token, query)).transpose()?.unwrap_or(0);
         let held = self.held();
         let head = held.events.last().map(|event| event.position);
-        Ok(Sourced::new(held.matching(query, since), Seen::token(held.events.len(), query), head, Units::default()))
+        Ok(Sourced::new(held.matching(query, since), Seen::token(held.events.len(), query), head, Units::default()).at_one_instant(true))
     }
 
     async fn append(&self, append: Append) -> Result<Committed> {
@@ -244,9 +251,14 @@ impl EventLog for Memory {
         })
     }
 
-    async fn unchanged(&self, token: &Token) -> Result<bool> {
+    async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
         let seen: Seen = token.open(LAYOUT)?;
-        Ok(self.held().matching(&seen.query()?, seen.head).is_empty())
+        Ok(Answer::new(self.held().matching(&seen.query()?, seen.head).is_empty(), Units::default()))
+    }
+
+    async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        let found = self.held().commits.get(&commit).map(|outcome| Committed { token: None, ..outcome.committed.clone() });
+        Ok(Answer::new(found, Units::default()))
     }
 
     /// What is there when it is called: events appended meanwhile are not seen.
@@ -314,8 +326,7 @@ impl StreamStore for Memory {
             held.expect(&tag, &query, &step.expect)?;
             Ok((!matches!(step.expect, Expect::Any)).then(|| Seen::token(head, &query)))
         })?;
-        let last = committed.last();
-        let version = held.events.iter().filter(|event| event.tags.contains(&tag) && Some(event.position) <= last).count() as u64;
+        let version = held.version_at(&tag, committed.last());
         committed.version = Some(version);
         // A repeat added no event, and its snapshot may be older than today's.
         if held.events.len() > before {
@@ -324,6 +335,17 @@ impl StreamStore for Memory {
             }
         }
         Ok(committed)
+    }
+
+    async fn committed(&self, stream: &StreamName, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        let (tag, held) = (Tag::from(stream), self.held());
+        let Some(Outcome { committed, .. }) = held.commits.get(&commit) else { return Ok(Answer::new(None, Units::default())) };
+        let last = committed.last();
+        if !held.events.iter().any(|event| Some(event.position) == last && event.tags.contains(&tag)) {
+            return Err(Refused::Foreign { what: "commit id", of: "a commit elsewhere".into(), here: format!("stream {stream}") }.into());
+        }
+        let found = Committed { token: None, version: Some(held.version_at(&tag, last)), ..committed.clone() };
+        Ok(Answer::new(Some(found), Units::default()))
     }
 
     fn read<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
@@ -423,5 +445,23 @@ impl States for Memory {
         check_name("state", name)?;
         check_key(key)?;
         Ok(put(&mut self.held().states, (name.into(), key.into()), state.clone(), expect))
+    }
+}
+
+#[async_trait]
+impl Leases for Memory {
+    async fn load(&self, name: &str) -> Result<Option<Lease>> {
+        check_name("lease", name)?;
+        Ok(self.held().leases.get(name).cloned())
+    }
+
+    async fn save(&self, name: &str, lease: &Lease, expect: Option<&Lease>) -> Result<bool> {
+        check_name("lease", name)?;
+        let leases = &mut self.held().leases;
+        let holds = leases.get(name) == expect;
+        if holds {
+            leases.insert(name.into(), lease.clone());
+        }
+        Ok(holds)
     }
 }

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::decide::{Deciding, Decision, Options as DecideOptions, decide_on};
 use crate::dynamo::table::{self, Created, Difference, Format, Role, Scope, TableOptions, TableSpec};
 use crate::dynamo::{Client, Connect, Dynamo, HttpClient, SdkConfig, SharedHttpClient, Timeouts};
 use crate::env::Env;
-use crate::error::{Refused, Result};
+use crate::error::{Error, Refused, Result};
 use crate::event::EventType;
 use crate::feed::Feed;
 use crate::feed::lanes::LaneFeed;
+use crate::layout::ledger::side::SideLeases;
 use crate::layout::ledger::{FeedMode, Ledger, Options, check_namespace, tables};
 use crate::layout::{Collected, Opened, Verified};
+use crate::lease::Leases;
 use crate::log::{Capabilities, EventLog};
 use crate::state::{Checkpoints, States};
 use crate::stream::StreamStore;
@@ -50,10 +53,16 @@ impl Store {
 
     /// The log with boundaries. Refused on layouts that have streams only.
     pub fn log(&self) -> Result<Arc<dyn EventLog>> {
-        self.opened.log.clone().ok_or_else(|| {
-            Refused::Unsupported { what: "a boundary over tags".into(), remedy: "this layout has streams only: use streams()".into() }
-                .into()
-        })
+        self.opened.log.clone().ok_or_else(streams_only)
+    }
+    /// Takes a decision over a boundary: reads, decides, appends, and decides again if something of it changed meanwhile.
+    /// Refused on layouts that have streams only.
+    pub fn decide<'a, D: Decision + 'a>(&'a self, decision: D) -> Deciding<'a, D::Rejection>
+    where
+        D::Rejection: 'a,
+    {
+        let log = self.opened.log.as_deref().ok_or_else(streams_only);
+        decide_on(log, DecideOptions::with_env(self.ledger.dynamo().env().clone()), decision)
     }
     /// The streams.
     pub fn streams(&self) -> Arc<dyn StreamStore> {
@@ -82,6 +91,10 @@ impl Store {
     /// Folded states.
     pub fn states(&self) -> Arc<dyn States> {
         self.opened.states.clone()
+    }
+    /// Who does which piece of work: see [`crate::Lessee`].
+    pub fn leases(&self) -> Arc<dyn Leases> {
+        self.opened.leases.clone()
     }
     /// What this store can hold.
     pub fn capabilities(&self) -> Capabilities {
@@ -121,6 +134,10 @@ impl Store {
             units: op.units(),
         })
     }
+}
+
+fn streams_only() -> Error {
+    Refused::Unsupported { what: "a boundary over tags".into(), remedy: "this layout has streams only: use streams()".into() }.into()
 }
 
 fn ledger_options(url: &StoreUrl) -> Result<Options> {
@@ -218,6 +235,7 @@ impl Builder {
             },
             checkpoints: Arc::new(ledger.clone()),
             states: Arc::new(ledger.clone()),
+            leases: Arc::new(SideLeases { ledger: ledger.clone(), scope: ledger.namespace().into() }),
             capabilities: ledger.capabilities(),
         };
         Ok(Store { opened, ledger, specs })

@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 
 use crate::error::Result;
 use crate::event::{CommitId, Event, Recorded, StreamName};
-use crate::log::{Committed, Consistency, ReadOptions};
+use crate::log::{Answer, Committed, Consistency, ReadOptions};
 use crate::position::{Base, Token};
 use crate::units::Units;
 
@@ -21,6 +21,9 @@ pub trait StreamStore: Debug + Send + Sync {
 
     /// One atomic commit to one stream.
     async fn append(&self, stream: &StreamName, step: Step) -> Result<Committed>;
+
+    /// The outcome of a commit to this stream under an id that the caller gave beforehand, if it was recorded.
+    async fn committed(&self, stream: &StreamName, commit: CommitId) -> Result<Answer<Option<Committed>>>;
 
     /// Events of a stream, lazily. Guards nothing.
     fn read<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>>;

@@ -118,7 +118,7 @@ impl House {
     fn room(&self, path: &[String]) -> Option<String> {
         Some(match path.first()?.as_str() {
             "event" | "query" | "position" => "model".into(),
-            "log" | "stream" | "state" => "contracts".into(),
+            "lease" | "log" | "stream" | "state" => "contracts".into(),
             "layout" => match path.get(1) {
                 Some(name) if self.layouts.contains(name) => format!("layout/{name}"),
                 _ => "layout".into(),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fencepost::testing::conformance::{INDEXED_TYPES, Subject};
 use fencepost::{
-    After, Append, Committed, Error, EventLog, Memory, Query, ReadOptions, Recorded, Refused, Result, Sourced, Token, conformance,
+    After, Answer, Append, CommitId, Committed, Error, EventLog, Memory, Query, ReadOptions, Recorded, Refused, Result, Sourced, Token,
+    conformance,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -107,8 +108,12 @@ impl EventLog for Restricted {
         EventLog::append(&self.0, append).await
     }
 
-    async fn unchanged(&self, token: &Token) -> Result<bool> {
+    async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
         self.0.unchanged(token).await
+    }
+
+    async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        EventLog::committed(&self.0, commit).await
     }
 
     fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {

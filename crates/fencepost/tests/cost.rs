@@ -3,8 +3,13 @@
 
 mod support;
 
-use fencepost::{Append, Committed, Event, EventLog, LoadOptions, Query, Step, StreamName, Units};
 use std::sync::Arc;
+
+use fencepost::testing::{Faults, Gate, Rule};
+use fencepost::{
+    Append, Cache, Category, Committed, Decider, Decision, Event, EventLog, LoadOptions, Query, Step, StreamName, Units, decision, fold,
+};
+use serde::{Deserialize, Serialize};
 use support::{Ground, open};
 
 async fn log(feed: &str) -> Arc<dyn EventLog> {
@@ -151,6 +156,136 @@ async fn a_stream_of_a_hundred_loads_in_one_query_of_sixteen_units_and_half_of_i
     let warm = streams.load(&name, LoadOptions::default().since(loaded.token)).await.expect("delta").units;
     assert_eq!((warm.write, warm.requests), (0.0, 1));
     assert!(warm.read <= 1.0, "a delta with nothing new: {warm}");
+}
+
+// ---- decisions ----
+
+#[derive(Event, Serialize, Deserialize)]
+enum Order {
+    Noted {
+        #[tag("order")]
+        order: u32,
+        text: String,
+    },
+    Paid {
+        #[tag("order")]
+        order: u32,
+        #[tag("customer")]
+        customer: u32,
+    },
+}
+
+fn note(order: u32) -> impl Decision<Rejection = &'static str> {
+    let notes = fold(("order", order), 0, |notes, _: &Order| *notes += 1).cached_as("notes");
+    decision(notes, move |notes| if *notes > 2 { Err("enough") } else { Ok([Order::Noted { order, text: json(400, 1) }]) })
+}
+
+#[tokio::test]
+async fn a_warm_decision_on_one_tag_is_two_requests_one_read_unit_and_one_write_unit() {
+    let store = open(Ground::embedded().builder("feed=streams")).await;
+    let cache = Cache::new(10);
+    let mut costs = Vec::new();
+    for _ in 0..4 {
+        costs.push(store.decide(note(1)).cache(&cache).await.expect("decides").units);
+    }
+    assert!(costs[1..3].iter().all(|cost| cost.requests == 2 && cost.write == 1.0 && cost.read <= 1.0), "{costs:?}");
+    // Rejected on one tag: what came since, and nothing to confirm.
+    assert!(costs[3].requests == 1 && costs[3].write == 0.0 && costs[3].read <= 1.0, "{costs:?}");
+}
+
+#[tokio::test]
+async fn a_decision_that_one_commit_overtook_costs_one_more_write_request_and_no_read() {
+    let ground = Ground::embedded();
+    let Ground::Engine(engine) = &ground else { unreachable!("embedded") };
+    let faults = Faults::new(engine.http_client(), 1);
+    let (ours, theirs) =
+        (open(ground.builder("feed=streams").http_client(faults.http_client())).await, open(ground.builder("feed=streams")).await);
+    let cache = Cache::new(10);
+    let warm = ours.decide(note(1)).cache(&cache).await.expect("decides");
+    assert_eq!(warm.tries, 1);
+    let gate = Gate::new();
+    faults.script(Rule::on("PutItem").nth(1).pause_before(&gate));
+    let (reads, writes) = (faults.calls("Query"), faults.calls("PutItem"));
+    let overtake = async {
+        gate.reached(1).await;
+        theirs.decide(note(1)).await.expect("decides").accepted().expect("recorded");
+        gate.open();
+    };
+    let (outcome, ()) = futures::future::join(async { ours.decide(note(1)).cache(&cache).await }, overtake).await;
+    let outcome = outcome.expect("decides");
+    assert_eq!(outcome.tries, 2);
+    assert_eq!((faults.calls("Query") - reads, faults.calls("PutItem") - writes), (1, 2), "{:?}", outcome.units);
+    assert_eq!((outcome.units.requests, outcome.units.write), (3, 2.0), "the refused write is billed");
+    assert!(outcome.units.read <= 1.0, "{}", outcome.units);
+}
+
+#[tokio::test]
+async fn a_rejection_over_two_tags_is_confirmed_for_two_units_each() {
+    let store = open(Ground::embedded().builder("feed=streams")).await;
+    let both = || {
+        (
+            fold(("order", 1), 0, |n, _: &Order| *n += 1).cached_as("orders"),
+            fold(("customer", 1), 0, |n, _: &Order| *n += 1).cached_as("customers"),
+        )
+    };
+    let cache = Cache::new(10);
+    let no = || decision(both(), |_: &(i32, i32)| Err::<(), _>("no"));
+    let _ = store.decide(no()).cache(&cache).await.expect("decides");
+    let warm = store.decide(no()).cache(&cache).await.expect("decides").units;
+    // Two deltas with nothing new, and one transaction of two reads.
+    assert_eq!((warm.requests, warm.write), (3, 0.0), "{warm}");
+    assert_eq!(warm.read, 2.0 * 1.0 + 2.0 * 2.0, "{warm}");
+    let pay = decision(both(), |_: &(i32, i32)| Ok::<_, ()>([Order::Paid { order: 1, customer: 1 }]));
+    let paid = store.decide(pay).cache(&cache).await.expect("decides").units;
+    assert_eq!((paid.requests, paid.write), (3, 4.0), "{paid}");
+}
+
+#[tokio::test]
+async fn a_decision_under_a_key_costs_a_look_and_one_more_item_and_its_repeat_two_reads() {
+    let store = open(Ground::embedded().builder("feed=streams")).await;
+    let cache = Cache::new(10);
+    let _ = store.decide(note(1)).cache(&cache).await.expect("decides");
+    let first = store.decide(note(1)).cache(&cache).once("k").await.expect("decides").units;
+    assert_eq!((first.requests, first.write), (3, 4.0), "{first}");
+    assert!(first.read <= 2.0, "{first}");
+    let again = store.decide(note(1)).cache(&cache).once("k").await.expect("decides").units;
+    assert_eq!((again.requests, again.write), (2, 0.0), "{again}");
+}
+
+struct Notes;
+
+impl Decider for Notes {
+    type State = u32;
+    type Event = Order;
+    type Command = ();
+    type Rejection = ();
+    fn initial(&self) -> u32 {
+        0
+    }
+    fn evolve(&self, notes: &mut u32, _: &Order) {
+        *notes += 1;
+    }
+    fn decide(&self, (): &(), _: &u32) -> Result<Vec<Order>, ()> {
+        Ok(vec![Order::Noted { order: 1, text: json(400, 1) }])
+    }
+}
+
+#[tokio::test]
+async fn a_warm_decision_on_a_stream_costs_the_same_and_a_cold_one_with_a_snapshot_reads_only_behind_it() {
+    let store = open(Ground::embedded().builder("feed=streams")).await;
+    let (cache, stream) = (Cache::new(10), StreamName::new("order:1").expect("name"));
+    let orders = Category::new(store.streams(), Notes).cache(&cache);
+    for n in 0..60 {
+        let cost = orders.decide(&stream, &()).await.expect("decides").units;
+        assert!(n == 0 || (cost.requests == 2 && cost.write == 1.0 && cost.read <= 1.0), "{n}: {cost}");
+    }
+    let whole = Category::new(store.streams(), Notes).decide(&stream, &()).await.expect("decides").units;
+    let snapped = Category::new(store.streams(), Notes).snapshots("notes-1", 10);
+    for _ in 0..10 {
+        let _ = snapped.decide(&stream, &()).await.expect("decides");
+    }
+    let behind = snapped.decide(&stream, &()).await.expect("decides").units;
+    assert!(behind.read <= 2.5 && whole.read > 2.0 * behind.read, "{behind} behind a snapshot, {whole} without");
 }
 
 /// The README's table is what this prints: `FENCEPOST_BLESS=1` writes it there, otherwise it must stand there.

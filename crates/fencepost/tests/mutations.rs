@@ -163,9 +163,9 @@ async fn unchanged_without_looking() {
     caught(Mutation::Unconfirmed, async |mutation| {
         let log = Table::new("streams", mutation).open().await.log().expect("log");
         let token = log.source(&tag("a").or(tag("b")), None).await.expect("source").token;
-        must(log.unchanged(&token).await.expect("unchanged"), "nothing has changed yet")?;
+        must(log.unchanged(&token).await.expect("unchanged").value, "nothing has changed yet")?;
         log.append(Append::new([event("T", &["b"])])).await.expect("append");
-        must(!log.unchanged(&token).await.expect("unchanged"), "a change was not seen")
+        must(!log.unchanged(&token).await.expect("unchanged").value, "a change was not seen")
     })
     .await;
 }

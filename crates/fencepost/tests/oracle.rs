@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use fencepost::testing::oracle::{self, Oracle};
-use fencepost::{Append, Committed, Error, EventLog, Memory, Position, Query, QueryItem, ReadOptions, Recorded, Result, Sourced, Token};
+use fencepost::{
+    Answer, Append, CommitId, Committed, Error, EventLog, Memory, Position, Query, QueryItem, ReadOptions, Recorded, Result, Sourced, Token,
+};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
@@ -173,8 +175,13 @@ impl EventLog for Broken {
         }
     }
 
-    async fn unchanged(&self, token: &Token) -> Result<bool> {
-        Ok(self.defect == Defect::AlwaysUnchanged || EventLog::unchanged(&self.memory, token).await?)
+    async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
+        let answer = EventLog::unchanged(&self.memory, token).await?;
+        Ok(Answer::new(self.defect == Defect::AlwaysUnchanged || answer.value, answer.units))
+    }
+
+    async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        EventLog::committed(&self.memory, commit).await
     }
 
     fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {

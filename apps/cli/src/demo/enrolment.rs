@@ -133,7 +133,7 @@ impl Campus {
             };
             if let Some(refusal) = refusal {
                 // Course and student were read at two moments, and no append will catch what lay between: a refusal is confirmed first.
-                if log.unchanged(&token).await? {
+                if log.unchanged(&token).await?.value {
                     break refusal;
                 }
                 let read = log.source(&query, Some(&token)).await?;

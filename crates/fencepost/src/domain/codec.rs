@@ -33,7 +33,7 @@ impl Codec for Json {
 }
 
 /// The category and place only: a message of serde_json's may quote the body.
-pub(super) fn json_error(error: &serde_json::Error) -> String {
+fn json_error(error: &serde_json::Error) -> String {
     format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column())
 }
 

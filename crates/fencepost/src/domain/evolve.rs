@@ -1,14 +1,14 @@
 //! Evolution: names an event type had, versions its body had, and the functions that bring old bodies up.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer};
-use serde_json::Value;
 
 use super::DomainEvent;
-use super::codec::{Codec, json_error};
+use super::codec::Codec;
 use crate::error::{Error, Refused, Result};
 use crate::event::Recorded;
 
@@ -51,13 +51,13 @@ impl Kind {
     }
 }
 
-/// Brings a body up by one version.
-pub struct Upcaster(fn(Value) -> Result<Value, serde_json::Error>);
+/// Brings a body up by one version: from bytes of the codec to bytes of the codec.
+pub struct Upcaster(fn(&[u8]) -> Result<Vec<u8>, String>);
 
 impl Upcaster {
     /// For the derive: what [`upcast`] wraps.
     #[doc(hidden)]
-    pub const fn new(step: fn(Value) -> Result<Value, serde_json::Error>) -> Self {
+    pub const fn new(step: fn(&[u8]) -> Result<Vec<u8>, String>) -> Self {
         Self(step)
     }
 }
@@ -68,10 +68,11 @@ impl fmt::Debug for Upcaster {
     }
 }
 
-/// For the derive: one step by a plain function, over any types that are JSON; `serde_json::Value` is one.
+/// For the derive: one step by a plain function, over any types that the codec writes; `serde_json::Value` is one.
+// By the event's own codec, not by JSON values in between: in MessagePack a UUID is bytes, which no JSON value holds.
 #[doc(hidden)]
-pub fn upcast<Old: DeserializeOwned, New: Serialize>(step: impl Fn(Old) -> New, body: Value) -> Result<Value, serde_json::Error> {
-    serde_json::to_value(step(serde_json::from_value(body)?))
+pub fn upcast<C: Codec, Old: DeserializeOwned, New: Serialize>(step: impl FnOnce(Old) -> New, body: &[u8]) -> Result<Vec<u8>, String> {
+    C::encode(&step(C::decode(PhantomData::<Old>, body)?))
 }
 
 /// What becomes of an event whose type the application does not know.
@@ -100,19 +101,17 @@ pub(crate) fn decode<E: DomainEvent>(event: &Recorded, on_unknown: Unknown) -> R
             format!("its version is {version}, and this program knows up to {}: deploy the program that reads it first", kind.version());
         return Err(undecodable(event, &why));
     }
-    if version == kind.version() {
-        let seed = Seed::<E>(index, PhantomData);
-        return E::Codec::decode(seed, &event.data).map(Some).map_err(|why| undecodable(event, &format!("{} {why}", E::Codec::NAME)));
-    }
-    // Old bodies go through JSON values whatever the codec: the functions that bring them up know nothing of it.
-    let mut body: Value =
-        E::Codec::decode(PhantomData, &event.data).map_err(|why| undecodable(event, &format!("{} {why}", E::Codec::NAME)))?;
+    let mut body = Cow::Borrowed(event.data.as_ref());
     for (from, upcaster) in (1u32..).zip(kind.upcasters).skip(version as usize - 1) {
-        body = (upcaster.0)(body)
-            .map_err(|error| undecodable(event, &format!("from version {from} to {}: {}", from + 1, json_error(&error))))?;
+        let up = (upcaster.0)(&body)
+            .map_err(|why| undecodable(event, &format!("from version {from} to {}: {} {why}", from + 1, E::Codec::NAME)));
+        body = Cow::Owned(up?);
     }
-    let event_of = E::deserialize_body(index, body);
-    event_of.map(Some).map_err(|error| undecodable(event, &format!("upcast from version {version}: {}", json_error(&error))))
+    let decoded = E::Codec::decode(Seed::<E>(index, PhantomData), &body);
+    decoded.map(Some).map_err(|why| {
+        let since = if version == kind.version() { String::new() } else { format!("brought up from version {version}: ") };
+        undecodable(event, &format!("{since}{} {why}", E::Codec::NAME))
+    })
 }
 
 struct Seed<E>(usize, PhantomData<E>);

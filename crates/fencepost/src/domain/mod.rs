@@ -3,6 +3,7 @@
 mod about;
 mod codec;
 mod evolve;
+mod tag;
 mod variant;
 
 pub use about::{About, about};
@@ -14,14 +15,14 @@ pub(crate) use evolve::decode;
 pub use evolve::upcast;
 pub use evolve::{Kind, Unknown, Upcaster};
 #[doc(hidden)]
+pub use tag::{Piece, TagValue, composed_tag, field_tag};
+#[doc(hidden)]
 pub use variant::{deserialize_variant, serialize_variant};
-
-use std::fmt::Display;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserializer, Serialize, Serializer};
 
-use crate::error::{Error, Refused, Result};
+use crate::error::{Refused, Result};
 use crate::event::{Event, Metadata, Recorded, Tag};
 
 /// A type of an application whose values are events. Derived: `#[derive(Event, Serialize, Deserialize)]` on an enum or a struct.
@@ -139,37 +140,4 @@ impl Recorded {
     pub fn decode_known<E: DomainEvent>(&self) -> Result<Option<E>> {
         decode(self, Unknown::Skip)
     }
-}
-
-/// For the derive: one tag `key:value`, refused where the value renders empty.
-#[doc(hidden)]
-pub fn field_tag(event_type: &str, field: &str, key: &str, value: &impl Display) -> Result<Tag> {
-    let value = value.to_string();
-    if value.is_empty() {
-        return Err(empty_tag(event_type, field, key));
-    }
-    rendered_tag(event_type, field, format!("{key}:{value}"))
-}
-
-/// For the derive: one tag composed of several fields, none of which may render empty.
-#[doc(hidden)]
-pub fn composed_tag(event_type: &str, template: &str, fields: &[(&str, &dyn Display)], tag: String) -> Result<Tag> {
-    match fields.iter().find(|(_, value)| value.to_string().is_empty()) {
-        Some((field, _)) => Err(empty_tag(event_type, field, template)),
-        None => rendered_tag(event_type, template, tag),
-    }
-}
-
-fn rendered_tag(event_type: &str, field: &str, tag: String) -> Result<Tag> {
-    Tag::new(&tag).map_err(|error| match error {
-        Error::Refused(refused) => Refused::Malformed { what: "tag", why: format!("from {field} of {event_type}: {refused}") }.into(),
-        other => other,
-    })
-}
-
-fn empty_tag(event_type: &str, field: &str, key: &str) -> Error {
-    let why = format!(
-        "the field {field} of {event_type} renders empty, so that every such event would share the tag {key}: give it a value, or make it an Option"
-    );
-    Refused::Malformed { what: "tag", why }.into()
 }

@@ -32,6 +32,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Variant<D> {
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, D::Error> {
         Err(de::Error::custom("an enum of events must deserialise as an enum: remove #[serde(tag)] and #[serde(untagged)]"))
     }
+    fn is_human_readable(&self) -> bool {
+        self.fields.is_human_readable()
+    }
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq
         tuple tuple_struct map struct identifier ignored_any
@@ -119,6 +122,9 @@ impl<S: Serializer> Serializer for Fields<S> {
     type SerializeStruct = Impossible<S::Ok, S::Error>;
     type SerializeStructVariant = Open<S::SerializeStruct, AsStruct>;
 
+    fn is_human_readable(&self) -> bool {
+        self.0.is_human_readable()
+    }
     fn serialize_unit_variant(self, name: &'static str, _: u32, _: &'static str) -> Result<S::Ok, S::Error> {
         self.0.serialize_struct(name, 0)?.end()
     }

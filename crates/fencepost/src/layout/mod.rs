@@ -5,6 +5,7 @@ pub(crate) mod ledger;
 use std::sync::Arc;
 
 use crate::feed::Feed;
+use crate::lease::Leases;
 use crate::log::{Capabilities, EventLog};
 use crate::state::{Checkpoints, States};
 use crate::stream::StreamStore;
@@ -18,6 +19,7 @@ pub(crate) struct Opened {
     pub(crate) feed: Option<Arc<dyn Feed>>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) states: Arc<dyn States>,
+    pub(crate) leases: Arc<dyn Leases>,
     pub(crate) capabilities: Capabilities,
 }
 

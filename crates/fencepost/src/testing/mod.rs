@@ -1,7 +1,8 @@
-//! The conformance suite, the random-query oracle, and the connectors that inject faults. Unstable: it follows the store.
+//! Given, when, then for decisions; the conformance suite, the random-query oracle, and the connectors that inject faults. Unstable: it follows the store.
 
 pub mod conformance;
 pub mod oracle;
+mod scenario;
 
 #[cfg(feature = "dynamo")]
 mod faults;
@@ -14,3 +15,4 @@ mod wire;
 pub use faults::{Call, Chances, Fault, Faults, Gate, Keep, Rule, When};
 #[cfg(feature = "dynamo")]
 pub use lag::{Lag, Pending};
+pub use scenario::{Given, Then, given};

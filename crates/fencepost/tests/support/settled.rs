@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fencepost::testing::conformance::Subject;
 use fencepost::{
-    Append, Committed, Delivery, EventLog, From, IndexOptions, Position, Query, ReadOptions, Recorded, Result, Sourced, Store, Token,
+    Answer, Append, CommitId, Committed, Delivery, EventLog, From, IndexOptions, Position, Query, ReadOptions, Recorded, Result, Sourced, Store, Token,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -60,8 +60,12 @@ impl EventLog for Settled {
         Ok(committed)
     }
 
-    async fn unchanged(&self, token: &Token) -> Result<bool> {
+    async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
         self.log.unchanged(token).await
+    }
+
+    async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        self.log.committed(commit).await
     }
 
     fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {

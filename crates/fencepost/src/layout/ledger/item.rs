@@ -282,8 +282,9 @@ pub(crate) fn put_chunked(item: &mut Item, run: Run, count: u64, types: &BTreeSe
 pub(crate) fn once_key(namespace: &str, commit: CommitId) -> Item {
     key(format!("i/{namespace}/{}", commit.0.simple()), 1)
 }
-pub(crate) fn once_item(namespace: &str, commit: CommitId, home: (&Series, u64)) -> Item {
+pub(crate) fn once_item(namespace: &str, commit: CommitId, home: (&Series, u64), events: usize) -> Item {
     let mut item = once_key(namespace, commit);
+    item.insert(COUNT.into(), number(events as u64));
     item.insert(COMMIT.into(), binary(commit.0.as_bytes().to_vec()));
     item.insert(HOME.into(), Value::L(vec![text(home.0.short()), number(home.1)]));
     item
@@ -300,6 +301,11 @@ pub(crate) fn home_of(item: &Item) -> Result<Option<(Series, u64)>, Malformed> {
     let [series, version] = list else { return Err(wrong(HOME, "a series and a version")) };
     let series = series.as_s().ok().and_then(|s| Series::parse(s)).ok_or_else(|| wrong(HOME, "a series"))?;
     Ok(Some((series, as_number(version).ok_or_else(|| wrong(HOME, "a version"))?)))
+}
+
+/// How many events the commit of a once item has.
+pub(crate) fn events_of(item: &Item) -> Result<usize, Malformed> {
+    usize::try_from(item.number(COUNT)?).map_err(|_| wrong(COUNT, "a number of events"))
 }
 
 pub(crate) fn chunk_hash(namespace: &str, set: Uuid) -> String {

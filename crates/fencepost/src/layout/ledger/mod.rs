@@ -21,7 +21,7 @@ mod resolve;
 pub(crate) mod series;
 mod settings;
 mod settle;
-mod side;
+pub(crate) mod side;
 mod source;
 mod streams;
 pub(crate) mod tables;
@@ -45,8 +45,8 @@ pub(crate) use self::settings::{FeedMode, Settings, check_namespace};
 use self::token::Began;
 use crate::dynamo::{Dynamo, Freshness, Op, Outcome, Write, report};
 use crate::error::{Error, Reason, Refused, Result};
-use crate::event::{EventType, Recorded};
-use crate::log::{Append, Capabilities, Committed, EventLog, ReadOptions, Sourced};
+use crate::event::{CommitId, EventType, Recorded};
+use crate::log::{Answer, Append, Capabilities, Committed, EventLog, ReadOptions, Sourced};
 use crate::position::Token;
 use crate::query::Query;
 
@@ -254,11 +254,18 @@ impl EventLog for Ledger {
         committed
     }
 
-    async fn unchanged(&self, token: &Token) -> Result<bool> {
+    async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
         let op = self.dynamo().op();
         let unchanged = self.is_unchanged(&op, token).await;
         report("unchanged", &op);
-        unchanged
+        Ok(Answer::new(unchanged?, op.units()))
+    }
+
+    async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        let op = self.dynamo().op();
+        let found = self.find_commit(&op, commit, None).await;
+        report("committed", &op);
+        Ok(Answer::new(found?, op.units()))
     }
 
     fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {

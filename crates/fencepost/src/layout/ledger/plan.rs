@@ -240,7 +240,8 @@ impl Try<'_> {
             push(Part::Seal, Write::PutNew { table: self.table.into(), item: seal });
         }
         if self.once {
-            let once = item::once_item(&self.settings.namespace, intent.commit, (&intent.home, self.version(&intent.home)));
+            let once =
+                item::once_item(&self.settings.namespace, intent.commit, (&intent.home, self.version(&intent.home)), intent.events.len());
             push(Part::Once, Write::PutNew { table: self.table.into(), item: once });
         }
         (parts, writes)

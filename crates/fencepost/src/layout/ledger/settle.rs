@@ -12,7 +12,7 @@ use super::series::{End, Series};
 use crate::dynamo::item::Item;
 use crate::dynamo::{Freshness, Op, Verdict};
 use crate::error::{Error, Refused, Result};
-use crate::event::Recorded;
+use crate::event::{CommitId, Recorded};
 use crate::log::Committed;
 
 /// What a look from the base showed.
@@ -160,11 +160,7 @@ impl Ledger {
         if outcome.digest != run.intent.digest {
             return Err(Refused::Reused { commit: run.intent.commit }.into());
         }
-        let before = match home.place {
-            Place::Lane { before, .. } => before,
-            _ => 0,
-        };
-        let positions = plan::positions(self.settings(), run.intent.events.len(), before, home.stamp, home.commit);
+        let positions = plan::positions(self.settings(), run.intent.events.len(), lane_count_before(&home), home.stamp, home.commit);
         if let Some((stream, end)) = &mut run.stream
             && let Some(version) = outcome.written.get(stream)
         {
@@ -184,6 +180,27 @@ impl Ledger {
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
 
+    /// The outcome of a commit under an id of the caller's, if it was recorded; to a stream, if it was to that one.
+    pub(super) async fn find_commit(&self, op: &Op, commit: CommitId, stream: Option<&Series>) -> Result<Option<Committed>> {
+        let Some(once) = self.dynamo().get(op, self.table(), item::once_key(self.namespace(), commit), Freshness::Strong).await? else {
+            return Ok(None);
+        };
+        let malformed = |m| item::corrupt(&once, &m);
+        let events = item::events_of(&once).map_err(malformed)?;
+        let home = item::home_of(&once).map_err(malformed)?;
+        let (series, version) = home.ok_or_else(|| Error::corrupt("ledger", format!("{} names no home", item::describe(&once))))?;
+        let home = self.slot_surely(op, &series, version).await?;
+        let positions = plan::positions(self.settings(), events, lane_count_before(&home), home.stamp, commit);
+        let mut committed = Committed::new(commit, positions, None, op.units());
+        let written = home.home.as_ref().zip(stream).and_then(|(outcome, stream)| Some((stream, outcome.written.get(stream)?)));
+        if let Some((stream, version)) = written {
+            committed.version = Some(self.slot_surely(op, stream, *version).await?.end().count);
+        } else if let Some(stream) = stream {
+            return Err(Refused::Foreign { what: "commit id", of: "a commit elsewhere".into(), here: format!("stream {stream}") }.into());
+        }
+        Ok(Some(committed))
+    }
+
     /// Looks for our commit from the base on.
     pub(super) async fn look(&self, op: &Op, run: &mut Run<'_>) -> Result<Looked> {
         let Some(began) = &run.began else { return Ok(Looked::Not(End::default())) };
@@ -194,5 +211,12 @@ impl Ledger {
             Some(slot) => Ok(Looked::Landed(Box::new(self.outcome(op, run, slot.home_key()).await?))),
             None => Ok(Looked::Not(slots.last().map_or(End::default(), Slot::end))),
         }
+    }
+}
+
+fn lane_count_before(home: &Slot) -> u64 {
+    match home.place {
+        Place::Lane { before, .. } => before,
+        _ => 0,
     }
 }

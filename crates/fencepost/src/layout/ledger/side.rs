@@ -9,6 +9,7 @@ use super::series::End;
 use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, size, text, wrong};
 use crate::dynamo::{Freshness, ITEM_BYTES, Op, Outcome, Verdict, Write};
 use crate::error::{Error, Refused, Result};
+use crate::lease::{Lease, Leases};
 use crate::position::{Checkpoint, Token};
 use crate::state::{Checkpoints, Revision, State, States, check_key, check_name};
 
@@ -20,6 +21,8 @@ const VERSION: &str = "n";
 const SLOT: &str = "e";
 const STAMP: &str = "s";
 const LANE: &str = "l";
+const HOLDER: &str = "h";
+const MARKS: &str = "m";
 
 /// A snapshot of a stream: the state, the number of events folded, and the slot behind them.
 #[derive(Debug, Clone)]
@@ -130,6 +133,57 @@ impl States for Ledger {
         item.insert(TOKEN.into(), text(state.token.to_string()));
         put_body(&mut item, &state.body)?;
         self.swap(item, expect).await
+    }
+}
+
+/// Leases of the namespace, or of the table.
+#[derive(Debug, Clone)]
+pub(crate) struct SideLeases {
+    pub(crate) ledger: Ledger,
+    /// The namespace; empty for the table.
+    pub(crate) scope: String,
+}
+
+impl SideLeases {
+    fn key(&self, name: &str) -> Result<Item> {
+        check_name("lease", name)?;
+        Ok(key(format!("z/{}/{name}", self.scope), 0))
+    }
+}
+
+#[async_trait]
+impl Leases for SideLeases {
+    async fn load(&self, name: &str) -> Result<Option<Lease>> {
+        let Some(item) = self.ledger.side_item(self.key(name)?).await? else { return Ok(None) };
+        let lease = || {
+            Ok(Lease { holder: item.maybe_text(HOLDER)?.map(str::to_owned), beat: item.number(REVISION)?, marks: item.number(MARKS)? })
+        };
+        lease().map(Some).map_err(|m| super::item::corrupt(&item, &m))
+    }
+
+    async fn save(&self, name: &str, lease: &Lease, expect: Option<&Lease>) -> Result<bool> {
+        let mut item = self.key(name)?;
+        if let Some(holder) = &lease.holder {
+            item.insert(HOLDER.into(), text(holder));
+        }
+        item.insert(REVISION.into(), number(lease.beat));
+        item.insert(MARKS.into(), number(lease.marks));
+        // Beats are never used twice, so beat and marks tell everything.
+        let (condition, values) = match expect {
+            None => ("attribute_not_exists(#h)".to_owned(), Item::new()),
+            Some(before) => (
+                format!("{REVISION} = :r AND {MARKS} = :m"),
+                Item::from([(":r".into(), number(before.beat)), (":m".into(), number(before.marks))]),
+            ),
+        };
+        let op = self.ledger.dynamo().op();
+        let mine = item.clone();
+        let put = Write::PutIf { table: self.ledger.side().into(), item, condition, values };
+        match self.ledger.dynamo().write(&op, HASH, vec![put]).await? {
+            Outcome::Done => Ok(true),
+            // Our own write, whose answer was lost. Two marks may look alike: then one of them stands for both, and is seen.
+            Outcome::Failed { verdicts, doubt } => Ok(doubt && matches!(verdicts.first(), Some(Verdict::Found(found)) if **found == mine)),
+        }
     }
 }
 

@@ -75,7 +75,9 @@ impl Ledger {
         let (met, covers) = self.read_covers(op, query, &known).await?;
         let head = self.head_of(&covers);
         let events = self.hydrate(op, met).await?;
-        Ok(Sourced::new(events, self.held(query, covers).seal(), head, op.units()))
+        // A page of one series is read at one instant, and pages only ever add what came behind.
+        let one = covers.len() <= 1;
+        Ok(Sourced::new(events, self.held(query, covers).seal(), head, op.units()).at_one_instant(one))
     }
 
     /// What matches behind these covers and is not in the model of one who stands there, in order; and the covers moved up.

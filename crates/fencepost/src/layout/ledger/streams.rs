@@ -11,8 +11,8 @@ use super::read::freshness;
 use super::series::{End, Series};
 use crate::dynamo::{Find, Freshness, Op, report};
 use crate::error::{Error, Refused, Result};
-use crate::event::{Recorded, StreamName, Tag};
-use crate::log::{After, Append, Committed, Direction};
+use crate::event::{CommitId, Recorded, StreamName, Tag};
+use crate::log::{After, Answer, Append, Committed, Direction};
 use crate::position::Token;
 use crate::query::Query;
 use crate::state::check_name;
@@ -249,6 +249,13 @@ impl StreamStore for Ledger {
         let committed = self.append_stream(&op, stream, step).await.map_err(|error| error.costing(op.units()));
         report("append", &op);
         committed
+    }
+
+    async fn committed(&self, stream: &StreamName, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        let op = self.dynamo().op();
+        let found = self.find_commit(&op, commit, Some(&of(stream).1)).await;
+        report("committed", &op);
+        Ok(Answer::new(found?, op.units()))
     }
 
     fn read<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {

@@ -198,3 +198,28 @@ pub async fn a10_commit_id_settles_repeats(s: Subject) {
     shows(&s, &tag("b"), &["1"]).await;
     shows(&s, &Query::all(), &["1", "2", "3"]).await;
 }
+
+/// A commit under an id of the caller's is found by it alone, with the positions of all its events, by every handle; no other is.
+pub async fn a11_commit_is_found_by_its_id(s: Subject) {
+    let Some(log) = s.log() else { return };
+    let id = |n: u128| CommitId(Uuid::from_u128(n));
+    put(&log, "Noted", "before", &["a"]).await;
+    // Events on tags that share nothing, and more of them than a slot holds.
+    let many = (0..300).map(|n| event("Noted", &format!("{n} {}", "x".repeat(100)), &["many"])).collect::<Vec<_>>();
+    let commits = [vec![event("Noted", "1", &["a"])], vec![event("Noted", "2", &["a"]), event("Noted", "3", &["b"])], many];
+    let mut first = Vec::new();
+    for (n, events) in commits.into_iter().enumerate() {
+        first.push(log.append(Append::new(events).commit(id(n as u128 + 1))).await.must());
+    }
+    let unnamed = log.append(Append::new([event("Noted", "4", &["a"])])).await.must();
+    assert_ne!(unnamed.commit, id(9));
+    for turn in 0..2 {
+        let log = s.handle_log(turn);
+        for first in &first {
+            let found = log.committed(first.commit).await.must().value.expect("it was recorded");
+            assert_eq!((found.commit, &found.positions), (first.commit, &first.positions));
+            assert!(found.token.is_none(), "nothing was read");
+        }
+        assert!(log.committed(id(9)).await.must().value.is_none());
+    }
+}

@@ -187,7 +187,7 @@ pub async fn k10_no_torn_commit_in_a_decision(s: Subject) {
                 let (left, right): (Vec<_>, Vec<_>) = both.events.iter().partition(|event| event.tags[0].as_str() == "left");
                 assert_eq!(left.len() % 2, 0);
                 // Two tags may be read at two moments; `unchanged` says whether it was one.
-                if log.unchanged(&both.token).await.must() {
+                if log.unchanged(&both.token).await.must().value {
                     assert_eq!(left.len(), 2 * right.len(), "a confirmed read is whole");
                     confirmed += 1;
                 }
@@ -200,7 +200,7 @@ pub async fn k10_no_torn_commit_in_a_decision(s: Subject) {
     race(tasks).await;
     let end = log.source(&tag("left").or(tag("right")), None).await.must();
     assert_eq!(end.events.len(), 72);
-    assert!(log.unchanged(&end.token).await.must());
+    assert!(log.unchanged(&end.token).await.must().value);
 }
 
 /// The same append delivered many times at once under one commit id is one commit, and all are told the same.

@@ -42,6 +42,7 @@ macro_rules! conformance {
                     a08_events_of_one_commit_on_their_own_tags
                     a09_foreign_tokens_are_refused
                     a10_commit_id_settles_repeats
+                    a11_commit_is_found_by_its_id
                 }
                 condition {
                     c01_all_fails_on_any_event
@@ -110,6 +111,7 @@ macro_rules! conformance {
                     t16_odd_names_stay_apart
                     t17_many_pages
                     t18_stream_is_a_tag_of_the_log
+                    t19_commit_is_found_by_its_id
                 }
                 states {
                     u01_checkpoint_compare_and_set

@@ -335,3 +335,20 @@ pub async fn t18_stream_is_a_tag_of_the_log(s: Subject) {
     add(&s, &a, &["3"]).await;
     super::conflicts(&s, &super::tag("course:c1"), &mark, &["3"]).await;
 }
+
+/// A commit under an id of the caller's is found by it, with the version it brought the stream to, whatever came since.
+pub async fn t19_commit_is_found_by_its_id(s: Subject) {
+    let (a, b) = (name("a"), name("b"));
+    let id = |n: u128| CommitId(Uuid::from_u128(n));
+    add(&s, &a, &["1"]).await;
+    let first = s.streams.append(&a, step(&["2", "3"]).commit(id(1))).await.must();
+    add(&s, &a, &["4"]).await;
+    for turn in 0..2 {
+        let streams = &s.handle(turn).streams;
+        let found = streams.committed(&a, id(1)).await.must().value.expect("it was recorded");
+        assert_eq!((found.commit, &found.positions, found.version), (id(1), &first.positions, Some(3)));
+        assert!(streams.committed(&a, id(2)).await.must().value.is_none());
+        let elsewhere = streams.committed(&b, id(1)).await;
+        assert!(matches!(elsewhere, Err(Error::Refused(Refused::Foreign { .. }))), "{elsewhere:?}");
+    }
+}

@@ -112,7 +112,7 @@ impl Writer {
     /// A decision that appends nothing: held only if the store confirms it.
     async fn confirm(&self, kept: &Kept) -> Result<(), String> {
         let before = self.witness.before();
-        match self.handle().unchanged(&kept.token).await {
+        match self.handle().unchanged(&kept.token).await.map(|answer| answer.value) {
             Ok(true) => {
                 self.witness.fresh(before, &kept.query, &kept.model, "a confirmed read of")?;
                 let mut evidence = self.witness.lock();
