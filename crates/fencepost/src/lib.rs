@@ -70,7 +70,7 @@ pub use dynamo::table::{
     TableOptions,
 };
 #[cfg(feature = "streams")]
-pub use feed::index::{Index, IndexOptions, IndexProgress, Until};
+pub use feed::index::{Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, ShardStatus, Until};
 #[cfg(all(feature = "dynamo", feature = "testing"))]
 #[doc(hidden)]
 pub use layout::ledger::Mutation;

@@ -96,6 +96,12 @@ impl Store {
     pub fn leases(&self) -> Arc<dyn Leases> {
         self.opened.leases.clone()
     }
+    /// Leases of the table, where its index is one for all namespaces: for indexers that would rather stand by than race, and for handing
+    /// over between invocations of a function.
+    #[cfg(feature = "streams")]
+    pub fn index_leases(&self) -> Arc<dyn Leases> {
+        Arc::new(SideLeases { ledger: self.ledger.clone(), scope: String::new() })
+    }
     /// What this store can hold.
     pub fn capabilities(&self) -> Capabilities {
         self.opened.capabilities

@@ -8,7 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fencepost::testing::conformance::Subject;
 use fencepost::{
-    Answer, Append, CommitId, Committed, Delivery, EventLog, From, IndexOptions, Position, Query, ReadOptions, Recorded, Result, Sourced, Store, Token,
+    Answer, Append, CommitId, Committed, Delivery, EventLog, From, IndexOptions, Position, Query, ReadOptions, Recorded, Result, Sourced,
+    Store, Token,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;

@@ -1,16 +1,22 @@
 //! The index of `streams` mode: built from DynamoDB Streams, every commit once and after its predecessor on every series it touched.
 
+mod compare;
 mod mutation;
 mod plan;
+mod rebuild;
 mod recent;
 mod run;
 mod shards;
 #[cfg(test)]
 mod simulation;
+mod status;
 
 use std::time::Duration;
 
+pub use self::compare::IndexVerified;
+pub use self::rebuild::{IndexRebuilt, RebuildProgress};
 use self::run::Runner;
+pub use self::status::{IndexStatus, ShardStatus};
 use crate::error::Result;
 use crate::layout::ledger::Ledger;
 use crate::units::Units;
@@ -102,5 +108,23 @@ impl Index {
             Some(time) => tokio::time::timeout(time, runner.run()).await.unwrap_or(Ok(()))?,
         }
         Ok(runner.so_far())
+    }
+
+    /// How far the chain is, as its last epoch says.
+    pub async fn status(&self) -> Result<IndexStatus> {
+        status::status(&self.ledger).await
+    }
+
+    /// Reads the whole log and the whole index, and names every difference: commits that one has and the other has not, commits that are
+    /// in the index twice or before one that they follow. Commits that were appended since it began are not compared.
+    /// `progress` hears the number of items read so far. Holds some 100 bytes of every commit in memory.
+    pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {
+        compare::verify(&self.ledger, progress).await
+    }
+
+    /// Reads the whole log and appends to the index what it lacks, in the order of stamps. Writers and indexers go on meanwhile; checkpoints
+    /// hold. What was appended stays if it is stopped, and another run goes on from there. Holds 16 bytes of every commit, and what lacks.
+    pub async fn rebuild(&self, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
+        rebuild::rebuild(&self.ledger, progress).await
     }
 }

@@ -30,7 +30,7 @@ const QUIET_WAITING: u32 = 30;
 /// New shards are looked for when one ends, and this often.
 const DESCRIBE: Duration = Duration::from_secs(60);
 /// What a rebuild put may come again by the stream for a day.
-const REBUILT: u64 = 26 * super::plan::HOUR;
+pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
 
 /// How a run from the chain's end came to its own end.
 enum End {
@@ -125,11 +125,18 @@ impl Session {
             return Ok(session);
         }
         let mut listed: HashSet<_> = last.ids.iter().copied().collect();
-        let mut rebuilt = last.rebuilt;
-        while let Some(number) = rebuilt {
-            let Some(epoch) = ledger.epochs_from(&session.op, number, 1).await?.pop().filter(|epoch| epoch.time + REBUILT > now) else { break };
-            listed.extend(epoch.entries.iter().map(|entry| entry.commit));
-            rebuilt = epoch.rebuilt.filter(|earlier| *earlier < number);
+        session.rebuilt = None;
+        let mut next = last.rebuilt;
+        while let Some(number) = next {
+            let epochs = ledger.epochs_from(&session.op, number, 16).await?;
+            // Only from the first on for as long as what is in it may come again.
+            if session.rebuilt.is_none() && epochs.first().is_none_or(|epoch| epoch.time + MAY_COME < now) {
+                break;
+            }
+            session.rebuilt = last.rebuilt;
+            let may_come = |entry: &&Indexed| entry.stamp + MAY_COME > now;
+            listed.extend(epochs.iter().flat_map(|epoch| &epoch.entries).filter(may_come).map(|entry| entry.commit));
+            next = epochs.last().map(|epoch| epoch.number + 1).filter(|next| *next <= last.number);
         }
         session.plan = Plan::new(Shards::resume(&last.shards), listed, None);
         session.marks = last.shards;
@@ -292,7 +299,12 @@ impl Session {
 
     async fn overdue(&mut self, ledger: &Ledger) -> Result<()> {
         for Overdue { series, version, since } in self.plan.look_again(now(ledger)) {
-            tracing::error!(series, version, since, "a version has not come for over an hour, and others wait for it: run `fencepost index verify`");
+            tracing::error!(
+                series,
+                version,
+                since,
+                "a version has not come for over an hour, and others wait for it: run `fencepost index verify`"
+            );
         }
         self.look_up(ledger).await
     }
@@ -321,8 +333,7 @@ impl Session {
             let entries: Vec<Indexed> = self.plan.queue().iter().take(20_000).filter_map(indexed).collect();
             let count = if bare { 0 } else { template.cut(&entries, self.plan.shards.beyond()) };
             let (taken, ids) = self.plan.commit(count);
-            let epoch =
-                Epoch { shards: self.plan.shards.marks(), ids, entries: taken.iter().filter_map(indexed).collect(), ..template };
+            let epoch = Epoch { shards: self.plan.shards.marks(), ids, entries: taken.iter().filter_map(indexed).collect(), ..template };
             if !ledger.put_epoch(&self.op, &epoch).await? {
                 return Ok(None);
             }

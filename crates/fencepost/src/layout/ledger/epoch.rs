@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::item::{HASH, RANGE, corrupt, key, pack, unpack};
 use super::series::Series;
-use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, size, text, wrong};
 use crate::dynamo::ITEM_BYTES;
+use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, size, text, wrong};
 use crate::dynamo::records::Sequence;
 use crate::error::Error;
 use crate::event::{CommitId, EventType, Tag};
@@ -54,7 +54,7 @@ pub(crate) struct Epoch {
     pub(crate) shards: BTreeMap<String, Mark>,
     /// Commits in the index whose records lie beyond a shard's number.
     pub(crate) ids: Vec<CommitId>,
-    /// The last epoch that a rebuild put: its commits may come again by the stream.
+    /// The first epoch of a rebuild of the last day: its commits may come again by the stream.
     pub(crate) rebuilt: Option<u64>,
     /// When it was found that records were trimmed before they were read; a rebuild clears it.
     pub(crate) gap: Option<u64>,

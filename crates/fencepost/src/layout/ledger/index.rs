@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::Ledger;
 use super::epoch::{CHAIN, Epoch, Indexed};
 use super::item::{self, HASH, RANGE, Slot};
+use super::notice::{Notice, split};
 use super::series::Series;
 use crate::dynamo::item::text;
 use crate::dynamo::{Find, Freshness, Op, Outcome, Verdict, Write};
@@ -78,6 +79,18 @@ impl Ledger {
             }
         }
         Ok(None)
+    }
+
+    /// The home of the commit that left a slot, by the slot's whole key.
+    pub(crate) async fn home_notice(&self, op: &Op, key: &str, version: u64) -> Result<Option<Notice>> {
+        let Some((namespace, _)) = split(key) else { return Ok(None) };
+        let get = |key: String, version| self.dynamo().get(op, self.table(), item::key(key, version), Freshness::Strong);
+        let Some(found) = get(key.into(), version).await? else { return Ok(None) };
+        let (series, version) = item::slot(namespace, &found)?.home_key();
+        match get(series.key(namespace), version).await? {
+            Some(home) => Notice::of_item(&home),
+            None => Ok(None),
+        }
     }
 
     /// The events of these commits that match, of each in order, with their indexes. A commit that cannot match is not fetched.
@@ -167,12 +180,7 @@ mod tests {
     #[test]
     fn as_few_slots_are_read_as_show_every_match() {
         let tag = |name: &str| Series::Tag(Tag::new(name).expect("a tag"));
-        let slots = [
-            (tag("a"), 1),
-            (tag("b"), 2),
-            (Series::Untagged(3), 4),
-            (Series::Type(EventType::new("T").expect("a type")), 5),
-        ];
+        let slots = [(tag("a"), 1), (tag("b"), 2), (Series::Untagged(3), 4), (Series::Type(EventType::new("T").expect("a type")), 5)];
         let read = |query: Query| {
             slots_to_read(slots.iter().map(|(s, v)| (s, *v)), &query).into_iter().map(|(s, v)| format!("{s}@{v}")).collect::<Vec<_>>()
         };

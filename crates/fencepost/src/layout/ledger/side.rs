@@ -155,9 +155,8 @@ impl SideLeases {
 impl Leases for SideLeases {
     async fn load(&self, name: &str) -> Result<Option<Lease>> {
         let Some(item) = self.ledger.side_item(self.key(name)?).await? else { return Ok(None) };
-        let lease = || {
-            Ok(Lease { holder: item.maybe_text(HOLDER)?.map(str::to_owned), beat: item.number(REVISION)?, marks: item.number(MARKS)? })
-        };
+        let lease =
+            || Ok(Lease { holder: item.maybe_text(HOLDER)?.map(str::to_owned), beat: item.number(REVISION)?, marks: item.number(MARKS)? });
         lease().map(Some).map_err(|m| super::item::corrupt(&item, &m))
     }
 
