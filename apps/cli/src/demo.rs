@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::args::Place;
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{Format, Output, Paint, progress};
-use enrolment::{Answer, Campus, ENROLLED, Tally};
+use enrolment::{Campus, ENROLLED, Tally};
 use report::{Dollars, Report};
 
 /// Watch course enrolment with concurrent students, in memory unless a store is named
@@ -113,11 +113,7 @@ async fn enrol(log: &Arc<dyn EventLog>, campus: &Campus, requests: Vec<(u32, u32
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
                 let Some((student, course)) = next else { return Ok::<_, fencepost::Error>(tally) };
-                match campus.enrol(&*log, student, course, &mut tally).await? {
-                    Answer::Enrolled => tally.enrolled += 1,
-                    Answer::Full => tally.full += 1,
-                    Answer::AtLimit => tally.at_limit += 1,
-                }
+                campus.enrol(&*log, student, course, &mut tally).await?;
                 bar.inc(1);
             }
         });
@@ -152,7 +148,7 @@ async fn check(log: &dyn EventLog, campus: &Campus, courses: u32) -> Result<Chec
     let mut students: BTreeMap<String, u32> = BTreeMap::new();
     let (mut fullest, mut enrolled) = (0, 0);
     for course in 1..=courses {
-        let query = Query::item([ENROLLED], [campus.course(course)])?;
+        let query = Query::item([ENROLLED], [campus.course_tag(course)])?;
         let events: Vec<_> = log.read(&query, ReadOptions::default()).try_collect().await?;
         fullest = fullest.max(u32::try_from(events.len()).unwrap_or(u32::MAX));
         enrolled += events.len() as u64;
@@ -193,7 +189,7 @@ mod tests {
         let memory = Memory::new();
         let campus = Campus { run: "x".into(), capacity: 1, limit: 1 };
         for student in ["student:a", "student:a", "student:b"] {
-            let event = fencepost::Event::new(ENROLLED, "{}").and_then(|e| e.tag(campus.course(1))?.tag(student)).expect("event");
+            let event = fencepost::Event::new(ENROLLED, "{}").and_then(|e| e.tag(campus.course_tag(1))?.tag(student)).expect("event");
             EventLog::append(&memory, fencepost::Append::new([event])).await.expect("appends");
         }
         let check = check(&memory, &campus, 1).await.expect("reads");

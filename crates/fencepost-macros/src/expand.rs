@@ -3,6 +3,7 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::Path;
+use syn::spanned::Spanned;
 
 use crate::model::{Composed, Field, Input, Kind, Piece, Shape};
 
@@ -67,13 +68,12 @@ fn kind_constant(kind: &Kind, krate: &Path) -> TokenStream {
         constant.extend(quote!(.aliases(&[#(#aliases),*])));
     }
     if !upcasters.is_empty() {
-        constant.extend(quote! {
-            .upcasters(const {
-                &[#(#krate::Upcaster::new(|body| {
-                    #krate::__private::upcast::<<Self as #krate::DomainEvent>::Codec, _, _>(#upcasters, body)
-                })),*]
-            })
+        let steps = upcasters.iter().map(|function| {
+            quote_spanned! {function.span()=>
+                #krate::Upcaster::new(|body| #krate::__private::upcast::<<Self as #krate::DomainEvent>::Codec, _, _>(#function, body))
+            }
         });
+        constant.extend(quote!(.upcasters(const { &[#(#steps),*] })));
     }
     constant
 }

@@ -109,8 +109,18 @@ mod guide {
     mod tags {}
     #[doc = include_str!("../../../docs/src/streams-or-boundaries.md")]
     mod streams_or_boundaries {}
+    #[doc = include_str!("../../../docs/src/decisions.md")]
+    mod decisions {}
+    #[doc = include_str!("../../../docs/src/evolving.md")]
+    mod evolving {}
+    #[doc = include_str!("../../../docs/src/testing.md")]
+    mod testing {}
     #[doc = include_str!("../../../docs/src/reading.md")]
     mod reading {}
+    #[doc = include_str!("../../../docs/src/costs.md")]
+    mod costs {}
+    #[doc = include_str!("../../../docs/src/production.md")]
+    mod production {}
     #[doc = include_str!("../../../docs/src/errors.md")]
     mod errors {}
 }

@@ -492,6 +492,10 @@ fn about_refuses_what_no_event_carries() {
     assert!(unknown_type.contains("Mooved") && unknown_type.contains("YearClosed"), "{unknown_type}");
     assert!(said(about("course", "c1").only(["YearClosed"])).contains("carries these tags"));
     assert!(said(about("course", "")).contains("empty"));
+    let ready = || About::from(Query::types(["Moved"]).expect("a query"));
+    assert!(said(ready().and("course", "c1")).contains("`and` behind a ready query"), "dropped, it would widen the query");
+    assert!(said(ready().only(["Moved"])).contains("`only` behind a ready query"));
+    assert!(said(about("course", "c1").or(ready()).and("course", "c1")).contains("`and`"));
 }
 
 #[test]
@@ -513,7 +517,7 @@ fn lists_options_and_tuples_are_events() {
 
 /// Everything that generated code could trip over, in scope under other meanings.
 mod hygiene {
-    use std::fmt::Display;
+    use ::std::fmt::Display;
 
     pub(super) mod elsewhere {
         pub(crate) use ::fencepost as store;

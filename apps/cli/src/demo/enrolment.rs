@@ -1,13 +1,10 @@
 //! The domain of the demo: courses with seats, students with a limit, and a request decided on both.
 
-use fencepost::{Append, Error, Event, EventLog, Query, Recorded, Result, Units};
+use fencepost::{Append, Event, EventLog, IntoEvent, Model, Result, Units, decide, decision, fold};
 use serde::{Deserialize, Serialize};
 
 pub(super) const OPENED: &str = "CourseOpened";
 pub(super) const ENROLLED: &str = "StudentEnrolled";
-
-/// How often an append that stays in doubt is settled before the demo gives up.
-const SETTLE: u32 = 5;
 
 /// How many students come at once: few enough that the first reach their limit before the courses are full.
 const WAVE: usize = 12;
@@ -20,10 +17,9 @@ pub(super) struct Campus {
     pub(super) limit: u32,
 }
 
-/// What became of one request.
+/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    Enrolled,
+enum No {
     Full,
     AtLimit,
 }
@@ -34,10 +30,8 @@ pub(super) struct Tally {
     pub(super) enrolled: u64,
     pub(super) full: u64,
     pub(super) at_limit: u64,
-    /// Appends that lost a race that mattered.
+    /// How often something that mattered had changed, and it was decided again.
     pub(super) conflicts: u64,
-    /// Of those, how many were decided again on what the conflict brought, without reading.
-    pub(super) without_reading: u64,
     /// Requests that met a conflict and got their answer all the same.
     pub(super) resolved: u64,
     #[serde(skip)]
@@ -50,52 +44,53 @@ impl std::ops::AddAssign for Tally {
         self.full += other.full;
         self.at_limit += other.at_limit;
         self.conflicts += other.conflicts;
-        self.without_reading += other.without_reading;
         self.resolved += other.resolved;
         self.units += other.units;
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct Opened {
-    capacity: u32,
+#[derive(Debug, Clone, Event, Serialize, Deserialize)]
+pub(super) enum Enrolment {
+    CourseOpened {
+        #[tag("course")]
+        course: String,
+        capacity: u32,
+    },
+    StudentEnrolled {
+        #[tag("course")]
+        course: String,
+        #[tag("student")]
+        student: String,
+        seat: u32,
+    },
 }
 
-/// What a decision knows, folded from events.
-#[derive(Default)]
-struct Seats {
-    capacity: u32,
-    taken: u32,
-    courses: u32,
+/// Seats of a course, and how many are taken.
+fn seats(course: &str) -> impl Model<State = (u32, u32)> + use<> {
+    fold(("course", course), (0, 0), |(capacity, taken), event| match event {
+        Enrolment::CourseOpened { capacity: seats, .. } => *capacity = *seats,
+        Enrolment::StudentEnrolled { .. } => *taken += 1,
+    })
 }
 
-impl Seats {
-    fn fold(&mut self, events: &[Recorded], course: &str, student: &str) -> Result<()> {
-        for event in events {
-            let carries = |tag: &str| event.tags.iter().any(|t| t.as_str() == tag);
-            match event.event_type.as_str() {
-                OPENED => self.capacity = event.json::<Opened>()?.capacity,
-                ENROLLED => {
-                    self.taken += u32::from(carries(course));
-                    self.courses += u32::from(carries(student));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
+fn courses_of(student: &str) -> impl Model<State = u32> + use<> {
+    fold(("student", student), 0, |courses, _: &Enrolment| *courses += 1)
 }
 
 impl Campus {
-    pub(super) fn course(&self, number: u32) -> String {
-        format!("course:{}-{number}", self.run)
+    pub(super) fn course_tag(&self, number: u32) -> String {
+        format!("course:{}", self.course(number))
     }
-    pub(super) fn student(&self, number: u32) -> String {
-        format!("student:{}-{number}", self.run)
+    fn course(&self, number: u32) -> String {
+        format!("{}-{number}", self.run)
+    }
+    fn student(&self, number: u32) -> String {
+        format!("{}-{number}", self.run)
     }
 
     pub(super) fn open(&self, course: u32) -> Result<Append> {
-        Ok(Append::new([Event::json(OPENED, &Opened { capacity: self.capacity })?.tag(self.course(course))?]))
+        let event = Enrolment::CourseOpened { course: self.course(course), capacity: self.capacity };
+        Ok(Append::new([event.into_event()?]))
     }
 
     /// Everybody asks for one course more than allowed. Students come in waves, and within one all at once: the same student in
@@ -116,71 +111,24 @@ impl Campus {
         waves.collect()
     }
 
-    /// One request: read once, decide, append unless something came meanwhile; then decide again on what the conflict brought.
-    pub(super) async fn enrol(&self, log: &dyn EventLog, student: u32, course: u32, tally: &mut Tally) -> Result<Answer> {
-        let (course, student) = (self.course(course), self.student(student));
-        let query = Query::item([OPENED, ENROLLED], [&course])?.or(Query::item([ENROLLED], [&student])?);
-        let read = log.source(&query, None).await?;
-        tally.units += read.units;
-        let (mut seats, mut token) = (Seats::default(), read.token);
-        seats.fold(&read.events, &course, &student)?;
-        let mut conflicts = 0;
-        let answer = loop {
-            let refusal = match () {
-                () if seats.taken >= seats.capacity => Some(Answer::Full),
-                () if seats.courses >= self.limit => Some(Answer::AtLimit),
-                () => None,
-            };
-            if let Some(refusal) = refusal {
-                // Course and student were read at two moments, and no append will catch what lay between: a refusal is confirmed first.
-                if log.unchanged(&token).await?.value {
-                    break refusal;
-                }
-                let read = log.source(&query, Some(&token)).await?;
-                tally.units += read.units;
-                token = read.token;
-                seats.fold(&read.events, &course, &student)?;
-                continue;
-            }
-            let event = Event::json(ENROLLED, &serde_json::json!({ "seat": seats.taken + 1 }))?.tag(&course)?.tag(&student)?;
-            match settle(log, Append::new([event]).unless(query.clone(), token.clone())).await {
-                Ok(committed) => {
-                    tally.units += committed.units;
-                    break Answer::Enrolled;
-                }
-                Err(Error::Conflict(conflict)) => {
-                    conflicts += 1;
-                    tally.units += conflict.units;
-                    let events = match conflict.token {
-                        Some(newer) => {
-                            tally.without_reading += 1;
-                            token = newer;
-                            conflict.events
-                        }
-                        None => {
-                            let read = log.source(&query, Some(&token)).await?;
-                            tally.units += read.units;
-                            token = read.token;
-                            read.events
-                        }
-                    };
-                    seats.fold(&events, &course, &student)?;
-                }
-                Err(error) => return Err(error),
-            }
-        };
-        tally.conflicts += conflicts;
-        tally.resolved += u64::from(conflicts > 0);
-        Ok(answer)
+    /// One request, decided on the course and the student together.
+    pub(super) async fn enrol(&self, log: &dyn EventLog, student: u32, course: u32, tally: &mut Tally) -> Result<()> {
+        let (course, student, limit) = (self.course(course), self.student(student), self.limit);
+        let models = (seats(&course), courses_of(&student));
+        let enrol = decision(models, move |((capacity, taken), courses)| match () {
+            () if taken >= capacity => Err(No::Full),
+            () if *courses >= limit => Err(No::AtLimit),
+            () => Ok([Enrolment::StudentEnrolled { course: course.clone(), student: student.clone(), seat: taken + 1 }]),
+        });
+        let outcome = decide(log, enrol).await?;
+        tally.units += outcome.units;
+        tally.conflicts += u64::from(outcome.tries - 1);
+        tally.resolved += u64::from(outcome.tries > 1);
+        match outcome.rejection() {
+            None => tally.enrolled += 1,
+            Some(No::Full) => tally.full += 1,
+            Some(No::AtLimit) => tally.at_limit += 1,
+        }
+        Ok(())
     }
-}
-
-/// Appends, and repeats under the same id what stayed in doubt.
-async fn settle(log: &dyn EventLog, append: Append) -> Result<fencepost::Committed> {
-    let mut tried = log.append(append.clone()).await;
-    for _ in 0..SETTLE {
-        let Err(Error::InDoubt(doubt)) = tried else { break };
-        tried = log.append(append.clone().again(doubt.commit, doubt.base)).await;
-    }
-    tried
 }

@@ -45,7 +45,7 @@ impl Watch {
         ready.map_err(|_| silent())?.transpose()?;
         let (tell, seen) = tokio::sync::watch::channel(0);
         let last = std::sync::Arc::default();
-        let task = tokio::spawn(collect(deliveries, campus.course(0), tell, std::sync::Arc::clone(&last)));
+        let task = tokio::spawn(collect(deliveries, campus.course_tag(0), tell, std::sync::Arc::clone(&last)));
         Ok(Self { seen, task, last })
     }
 

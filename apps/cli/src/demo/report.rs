@@ -66,7 +66,7 @@ impl Report<'_> {
         line("enrolled", tally.enrolled.to_string(), format!("of {} seats", u64::from(setting.courses) * u64::from(setting.capacity)));
         line("refused: course full", tally.full.to_string(), String::new());
         line("refused: at the limit", tally.at_limit.to_string(), String::new());
-        let note = format!("in {} requests, all answered; {} decided again without reading", tally.resolved, tally.without_reading);
+        let note = format!("in {} requests, decided again and answered", tally.resolved);
         line("conflicts", tally.conflicts.to_string(), note);
 
         text += &format!("\n{}\n", paint.bold("Checked from a fresh read"));

@@ -1,5 +1,4 @@
 use fencepost::Event;
-use serde::{Deserialize, Serialize};
 
 #[derive(Event)]
 union Either {

@@ -14,8 +14,13 @@ pub struct About(Vec<Part>);
 
 #[derive(Debug, Clone)]
 enum Part {
-    Tags { tags: Vec<(String, String)>, only: Vec<String> },
+    Tags {
+        tags: Vec<(String, String)>,
+        only: Vec<String>,
+    },
     Query(Query),
+    /// `and` or `only` behind a ready query, which has no place for it.
+    Misplaced(&'static str),
 }
 
 /// Events that carry the tag `key:value`.
@@ -28,17 +33,19 @@ impl About {
     pub fn every() -> About {
         About(vec![Part::Tags { tags: Vec::new(), only: Vec::new() }])
     }
-    /// That also carry this tag.
+    /// That also carry this tag. Behind an `or`, only the last one must.
     pub fn and(mut self, key: &str, value: impl Display) -> About {
-        if let Some(Part::Tags { tags, .. }) = self.0.last_mut() {
-            tags.push((key.into(), value.to_string()));
+        match self.0.last_mut() {
+            Some(Part::Tags { tags, .. }) => tags.push((key.into(), value.to_string())),
+            _ => self.0.push(Part::Misplaced("and")),
         }
         self
     }
-    /// Of these types only.
+    /// Of these types only. Behind an `or`, this is said of the last one.
     pub fn only<T: Into<String>>(mut self, types: impl IntoIterator<Item = T>) -> About {
-        if let Some(Part::Tags { only, .. }) = self.0.last_mut() {
-            only.extend(types.into_iter().map(Into::into));
+        match self.0.last_mut() {
+            Some(Part::Tags { only, .. }) => only.extend(types.into_iter().map(Into::into)),
+            _ => self.0.push(Part::Misplaced("only")),
         }
         self
     }
@@ -52,6 +59,10 @@ impl About {
     pub fn query<E: DomainEvent>(&self) -> Result<Query> {
         let mut queries = self.0.iter().map(|part| match part {
             Part::Query(query) => Ok(query.clone()),
+            Part::Misplaced(word) => {
+                let what = format!("`{word}` behind a ready query");
+                Err(Refused::Unsupported { what, remedy: "say it in the query itself, or use `about`".into() }.into())
+            }
             Part::Tags { tags, only } => {
                 let types = types_of::<E>(tags, only)?;
                 let tags = tags.iter().map(|(key, value)| tag(key, value)).collect::<Result<Vec<_>>>()?;

@@ -51,10 +51,10 @@ impl Codec for MessagePack {
     }
 
     fn decode<'de, S: DeserializeSeed<'de>>(seed: S, bytes: &'de [u8]) -> Result<S::Value, String> {
-        let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
-        let value = seed.deserialize(&mut deserializer).map_err(|error| kind_of(&error).to_owned())?;
-        let rest = deserializer.get_ref().len();
-        if rest > 0 { Err(format!("{rest} bytes follow the value")) } else { Ok(value) }
+        // As a reader, which moves on in the slice: a deserializer of the slice itself does not say where it stopped.
+        let mut rest = bytes;
+        let value = seed.deserialize(&mut rmp_serde::Deserializer::new(&mut rest)).map_err(|error| kind_of(&error).to_owned())?;
+        if rest.is_empty() { Ok(value) } else { Err(format!("{} bytes follow the value", rest.len())) }
     }
 }
 

@@ -1,18 +1,14 @@
 use fencepost::Event;
 use serde::{Deserialize, Serialize};
 
-struct NotSerde;
-
-fn step(body: u8) -> NotSerde {
-    NotSerde
-}
-
-#[derive(Event, Serialize, Deserialize)]
-#[event(untagged, version = 2, upcast(1 = step))]
-struct Closed;
+const NO_FUNCTION: u8 = 1;
 
 #[derive(Event, Serialize, Deserialize)]
 #[event(untagged, version = 2, upcast(1 = missing))]
 struct Opened;
+
+#[derive(Event, Serialize, Deserialize)]
+#[event(untagged, version = 2, upcast(1 = NO_FUNCTION))]
+struct Closed;
 
 fn main() {}
