@@ -3,6 +3,7 @@
 mod compare;
 mod mutation;
 mod plan;
+mod poll;
 mod rebuild;
 mod recent;
 mod run;
@@ -91,7 +92,7 @@ pub struct IndexProgress {
     pub caught_up: bool,
     /// Whether records were lost before they were read: a rebuild is needed.
     pub trimmed: bool,
-    /// What it has cost, by the end of the run.
+    /// What the run has cost; told at its end.
     pub units: Units,
 }
 

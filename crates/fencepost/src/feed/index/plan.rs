@@ -171,7 +171,7 @@ impl Plan {
     }
 
     /// Emits what is ready, the lowest stamp first, and what becomes ready by that.
-    pub(crate) fn emit(&mut self) {
+    pub(crate) fn emit(&mut self, now: u64) {
         while let Some((_, commit)) = self.ready.pop_first() {
             let Some(waiting) = self.waiting.remove(&commit) else { continue };
             let slots = waiting.slots.clone().unwrap_or_default();
@@ -192,15 +192,15 @@ impl Plan {
             let Waiting { stamp, home, types, events, .. } = waiting;
             self.queue.push_back(Ready { commit, stamp, home, slots, types, events, late });
         }
-        self.forget();
+        self.forget(now);
     }
 
     /// Keeps memory bounded: what is an hour older than every unread record cannot come again, and is looked up if it is needed.
-    fn forget(&mut self) {
+    fn forget(&mut self, now: u64) {
         if self.emitted.len() < REMEMBERED {
             return;
         }
-        let horizon = self.shards.horizon(0).saturating_sub(2 * HOUR);
+        let horizon = self.shards.horizon(now).saturating_sub(2 * HOUR);
         let queued: HashSet<CommitId> = self.queue.iter().map(|ready| ready.commit).collect();
         self.emitted.retain(|commit, stamp| *stamp >= horizon || queued.contains(commit));
         let arrived = &self.arrived;

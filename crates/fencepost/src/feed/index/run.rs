@@ -1,34 +1,35 @@
 //! The indexer at work: polls shards, asks the plan, looks up what it wants, puts epochs. Whatever is dropped or lost on the way, the chain
 //! is whole, and the next run goes on from its end.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::plan::{Overdue, Plan, Ready, Want};
+use super::poll::Poller;
 use super::recent::Recent;
 use super::shards::Shards;
 use super::{IndexOptions, IndexProgress, Until};
 use crate::dynamo::Op;
-use crate::dynamo::records::{Change, Cursor, Opened, Read, Record};
+use crate::dynamo::records::{Change, Record};
 use crate::error::Result;
 use crate::layout::ledger::Ledger;
 use crate::layout::ledger::epoch::{Epoch, Indexed, Mark};
 use crate::layout::ledger::notice::{Notice, split};
 
-/// Shards read, and slots looked up, at a time.
+/// Slots looked up at a time.
 const AT_ONCE: usize = 16;
-/// Records a page.
-const PAGE: i32 = 1_000;
 /// A page without records does not say that there are none: only so many rounds of them do.
 const QUIET: u32 = 3;
 /// As long as commits wait for records that are on their way, it takes so many.
 const QUIET_WAITING: u32 = 30;
-/// New shards are looked for when one ends, and this often.
-const DESCRIBE: Duration = Duration::from_secs(60);
+/// After an error that may pass, the indexer begins again from the chain: after this, twice as long each time …
+const AGAIN: Duration = Duration::from_millis(500);
+/// … up to this.
+const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 /// What a rebuild put may come again by the stream for a day.
 pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
 
@@ -39,54 +40,58 @@ enum End {
     CaughtUp,
 }
 
-/// What came of one shard.
-enum Came {
-    Records { records: Vec<Record>, next: Option<Cursor> },
-    Again,
-    Trimmed,
-}
-
 pub(super) struct Runner<'a> {
     ledger: &'a Ledger,
     options: &'a IndexOptions,
     progress: &'a (dyn Fn(&IndexProgress) + Send + Sync),
     so_far: IndexProgress,
     writer: Uuid,
+    op: Arc<Op>,
 }
 
 impl<'a> Runner<'a> {
     pub(super) fn new(ledger: &'a Ledger, options: &'a IndexOptions, progress: &'a (dyn Fn(&IndexProgress) + Send + Sync)) -> Self {
         let writer = ledger.dynamo().env().new_id();
-        Self { ledger, options, progress, so_far: IndexProgress::default(), writer }
+        Self { ledger, options, progress, so_far: IndexProgress::default(), writer, op: Arc::new(ledger.dynamo().long_op()) }
     }
 
     pub(super) fn so_far(&self) -> IndexProgress {
-        self.so_far.clone()
+        IndexProgress { units: self.op.units(), ..self.so_far.clone() }
     }
 
     pub(super) async fn run(&mut self) -> Result<()> {
+        let env = self.ledger.dynamo().env();
+        let mut again = AGAIN;
         loop {
-            let mut session = Session::resume(self).await?;
-            let end = session.run(self).await;
-            let units = session.op.units();
-            self.so_far.units += units;
-            match end? {
-                End::CaughtUp => return Ok(()),
-                End::Lost => {
+            match self.session().await {
+                Ok(End::CaughtUp) => return Ok(()),
+                Ok(End::Lost) => {
+                    again = AGAIN;
                     self.so_far.races_lost += 1;
                     // Two that run by mistake need not stay in step.
-                    let pause = self.ledger.dynamo().env().below(50_000);
-                    self.ledger.dynamo().env().sleep(Duration::from_micros(pause)).await;
+                    env.sleep(Duration::from_micros(env.below(50_000))).await;
                 }
+                // One that runs until it is stopped outlasts a service that is away.
+                Err(error) if error.is_retryable() && self.options.until == Until::Stopped => {
+                    tracing::warn!(%error, "the indexer begins again from the chain");
+                    metrics::counter!("fencepost_index_errors_total").increment(1);
+                    env.sleep(again).await;
+                    again = (again * 2).min(AGAIN_AT_MOST);
+                }
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    async fn session(&mut self) -> Result<End> {
+        Session::resume(self).await?.run(self).await
     }
 }
 
 /// From the chain's end on, until a race is lost.
 struct Session {
-    op: Op,
-    stream: String,
+    op: Arc<Op>,
+    poller: Poller,
     plan: Plan,
     /// The last epoch of the chain.
     number: u64,
@@ -94,33 +99,28 @@ struct Session {
     gap: Option<u64>,
     /// As the last epoch has them.
     marks: BTreeMap<String, Mark>,
-    cursors: HashMap<String, Cursor>,
     recent: Recent,
-    /// When the shards were last looked at; none: they must be.
-    described: Option<Instant>,
 }
 
 impl Session {
     async fn resume(runner: &Runner<'_>) -> Result<Session> {
         let ledger = runner.ledger;
-        let op = ledger.dynamo().long_op();
+        let op = runner.op.clone();
         let stream = ledger.dynamo().stream_of(&op, ledger.log_table()).await?;
         let last = ledger.last_epoch(&op).await?;
         let now = now(ledger);
         let mut session = Session {
             op,
-            stream,
+            poller: Poller::new(stream),
             plan: Plan::default(),
             number: last.as_ref().map_or(0, |epoch| epoch.number),
             rebuilt: last.as_ref().and_then(|epoch| epoch.rebuilt),
             gap: last.as_ref().and_then(|epoch| epoch.gap),
             marks: BTreeMap::new(),
-            cursors: HashMap::new(),
             recent: Recent::before(last.as_ref()),
-            described: None,
         };
         let Some(last) = last else { return Ok(session) };
-        if last.stream.as_ref().is_some_and(|stream| *stream != session.stream) {
+        if last.stream.as_ref().is_some_and(|stream| *stream != session.poller.stream) {
             session.trimmed(now, "the table has another stream than the index was built from");
             return Ok(session);
         }
@@ -150,7 +150,6 @@ impl Session {
         loop {
             // Whatever rings from here on may have come too late for this round.
             appended.mark_unchanged();
-            self.describe(ledger).await?;
             let moved = self.poll(ledger).await?;
             self.look_up(ledger).await?;
             let put = self.put(runner, !moved).await?;
@@ -182,85 +181,25 @@ impl Session {
         }
     }
 
-    async fn describe(&mut self, ledger: &Ledger) -> Result<()> {
-        if self.described.is_some_and(|at| at.elapsed() < DESCRIBE) {
-            return Ok(());
-        }
-        let shards = ledger.dynamo().shards(&self.op, &self.stream).await?;
-        let found = self.plan.shards.describe(&shards);
-        for shard in &found.lost {
-            self.trimmed(now(ledger), &format!("shard {shard} is gone, and was not read to its end"));
-        }
-        self.described = Some(Instant::now());
-        Ok(())
-    }
-
     /// A page of every shard that may be read; whether anything came.
     async fn poll(&mut self, ledger: &Ledger) -> Result<bool> {
-        let wanted: Vec<_> = self
-            .plan
-            .shards
-            .to_read()
-            .into_iter()
-            .map(|shard| (self.cursors.remove(&shard), self.plan.shards.start(&shard), shard))
-            .collect();
-        let (op, stream) = (&self.op, &self.stream);
-        let pages = wanted.into_iter().map(|(cursor, start, shard)| async move {
-            let cursor = match cursor {
-                Some(cursor) => cursor,
-                None => match ledger.dynamo().open_shard(op, stream, &shard, &start).await? {
-                    Opened::At(cursor) => cursor,
-                    Opened::Trimmed => return Ok((shard, start, Came::Trimmed)),
-                },
-            };
-            let came = match ledger.dynamo().records(op, &cursor, PAGE).await? {
-                Read::Page { records, next } => Came::Records { records, next },
-                Read::Expired => Came::Again,
-                Read::Trimmed => Came::Trimmed,
-            };
-            Ok::<_, crate::error::Error>((shard, start, came))
-        });
-        let pages: Vec<_> = stream::iter(pages).buffer_unordered(AT_ONCE).try_collect().await?;
-        let mut moved = false;
-        for (shard, start, came) in pages {
-            match came {
-                Came::Records { records, next } => {
-                    moved |= !records.is_empty();
-                    for record in records {
-                        let notice = notice(&record);
-                        self.plan.take(&shard, record.sequence, record.at, notice);
-                    }
-                    match next {
-                        Some(cursor) => {
-                            self.cursors.insert(shard, cursor);
-                        }
-                        None => {
-                            moved = true;
-                            self.plan.shards.ended(&shard);
-                            self.described = None;
-                        }
-                    }
-                }
-                // Opened again behind what was read.
-                Came::Again => moved = true,
-                Came::Trimmed => {
-                    moved = true;
-                    self.trimmed(now(ledger), &format!("records of shard {shard} are gone that were not read"));
-                    match start {
-                        crate::dynamo::records::Start::After(_) => self.plan.shards.lost(&shard),
-                        crate::dynamo::records::Start::Oldest => self.plan.shards.ended(&shard),
-                    }
-                    self.described = None;
-                }
+        let polled = self.poller.poll(ledger.dynamo(), &self.op, &mut self.plan.shards).await?;
+        for what in &polled.trimmed {
+            self.trimmed(now(ledger), what);
+        }
+        for (shard, records) in polled.records {
+            for record in records {
+                let notice = notice(&record);
+                self.plan.take(&shard, record.sequence, record.at, notice);
             }
         }
-        self.plan.emit();
-        Ok(moved)
+        self.plan.emit(now(ledger));
+        Ok(polled.moved)
     }
 
     /// Said loudly, and kept in the chain until a rebuild.
     fn trimmed(&mut self, now: u64, what: &str) {
-        tracing::error!(stream = self.stream, "{what}: commits may be missing from the index; run `fencepost index rebuild`");
+        tracing::error!(stream = self.poller.stream, "{what}: commits may be missing from the index; run `fencepost index rebuild`");
         metrics::counter!("fencepost_index_trimmed_total").increment(1);
         self.gap = self.gap.or(Some(now));
     }
@@ -293,7 +232,7 @@ impl Session {
                     self.plan.commit_is(&series, version, indexed, now(ledger));
                 }
             }
-            self.plan.emit();
+            self.plan.emit(now(ledger));
         }
     }
 
@@ -323,7 +262,7 @@ impl Session {
                 number: self.number + 1,
                 time: now(ledger),
                 writer: runner.writer,
-                stream: Some(self.stream.clone()),
+                stream: Some(self.poller.stream.clone()),
                 shards: self.plan.shards.marks(),
                 ids: Vec::new(),
                 rebuilt: self.rebuilt,

@@ -56,7 +56,7 @@ struct World {
     shards: BTreeMap<String, Shelf>,
     chain: Vec<Link>,
     indexers: [Option<Indexer>; 2],
-    /// Commits that were emitted behind their turn, by any indexer.
+    /// Commits that were put behind their turn, by any indexer. One that loses the race may have thought so of what the other put.
     late: u64,
 }
 
@@ -154,16 +154,17 @@ impl World {
         }
         indexer.plan.look_again(self.now);
         self.answer(&mut indexer.plan);
-        indexer.plan.emit();
+        indexer.plan.emit(self.now);
         let putting = whole || self.rng.u8(0..3) == 0;
         if putting && indexer.plan.may_put() && !indexer.plan.queue().is_empty() {
             moved = true;
             let count = self.rng.usize(1..=indexer.plan.queue().len());
             let (taken, ids) = indexer.plan.commit(count);
-            self.late += taken.iter().filter(|ready| ready.late).count() as u64;
+            let late = taken.iter().filter(|ready| ready.late).count() as u64;
             let link = Link { commits: taken.iter().map(|ready| ready.commit).collect(), marks: indexer.plan.shards.marks(), ids };
             if self.chain.len() == indexer.number {
                 self.chain.push(link);
+                self.late += late;
                 indexer.number += 1;
             } else if self.mutation == Some(Mutation::NoPutIfAbsent) {
                 self.chain[indexer.number] = link;
