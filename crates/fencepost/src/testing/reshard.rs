@@ -218,7 +218,7 @@ impl Shared {
     fn arrive(&self, state: &mut State) {
         let all = state.underway.len();
         for _ in 0..all {
-            if !state.calm && self.chance(3) {
+            if !state.calm && !self.chance(3) {
                 continue;
             }
             let mut record = state.underway.remove(if state.calm { 0 } else { self.pick(state.underway.len().min(4)) });
@@ -229,7 +229,7 @@ impl Shared {
                 shelf.records.push((state.next, record));
             }
             state.next += 1;
-            if !state.calm && self.chance(20) && state.shards.len() < 40 {
+            if !state.calm && self.chance(40) && state.shards.len() < 12 {
                 let shard = shard.clone();
                 for n in 0..=self.pick(2) {
                     let child = Shelf { parent: Some(shard.clone()), ..Shelf::default() };
