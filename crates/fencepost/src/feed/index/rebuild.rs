@@ -15,7 +15,7 @@ use crate::dynamo::Op;
 use crate::error::{Error, Result};
 use crate::event::CommitId;
 use crate::layout::ledger::Ledger;
-use crate::layout::ledger::epoch::{Epoch, Indexed};
+use crate::layout::ledger::epoch::{Epoch, Indexed, Mark};
 use crate::layout::ledger::notice::{Notice, split};
 use crate::units::Units;
 
@@ -70,8 +70,15 @@ pub(super) async fn rebuild(ledger: &Ledger, progress: &(dyn Fn(&RebuildProgress
     let op = ledger.dynamo().long_op();
     let began = now(ledger);
     let mut so_far = RebuildProgress::default();
+    // What a shard held that is gone before the scan begins, the scan finds. An indexer's rights are not needed for a rebuild.
+    let described = match ledger.dynamo().stream_of(&op, ledger.log_table()).await {
+        Ok(stream) => ledger.dynamo().shards(&op, &stream).await.ok(),
+        Err(_) => None,
+    };
+    let described: Option<HashSet<String>> = described.map(|shards| shards.into_iter().map(|shard| shard.id).collect());
     let mut known = Known { last: None, commits: HashSet::new() };
     known.read_on(ledger, &op).await?;
+    let before: HashSet<String> = known.last.iter().flat_map(|last| last.shards.keys().cloned()).collect();
     let mut lacking: BTreeMap<(u64, CommitId), Indexed> = BTreeMap::new();
     let mut pages = std::pin::pin!(ledger.dynamo().scan_parts(&op, ledger.log_table(), PARTS));
     while let Some(items) = pages.try_next().await? {
@@ -89,7 +96,7 @@ pub(super) async fn rebuild(ledger: &Ledger, progress: &(dyn Fn(&RebuildProgress
     }
     known.read_on(ledger, &op).await?;
     let first = first_of_the_day(ledger, &op, &known, began).await?;
-    let mut rebuild = Rebuild { ledger, op: &op, known, writer: ledger.dynamo().env().new_id(), first, epochs: 0 };
+    let mut rebuild = Rebuild { ledger, op: &op, known, writer: ledger.dynamo().env().new_id(), first, before, described, epochs: 0 };
     rebuild.complete(&mut lacking, began).await?;
     rebuild.append(lacking, &mut so_far, progress).await?;
     Ok(IndexRebuilt { items: so_far.items, appended: so_far.appended, epochs: rebuild.epochs, units: op.units() })
@@ -109,6 +116,10 @@ struct Rebuild<'a> {
     writer: Uuid,
     /// The first epoch of a rebuild of the last day, this one included.
     first: Option<u64>,
+    /// The shards that the chain named before the scan began.
+    before: HashSet<String>,
+    /// The shards that the stream knew before the scan began, where that could be asked.
+    described: Option<HashSet<String>>,
     epochs: u64,
 }
 
@@ -173,6 +184,12 @@ impl Rebuild<'_> {
         }
     }
 
+    /// A shard that came since is not known yet, but one that is in the chain and was not described is gone.
+    fn still_there(&self, marks: &BTreeMap<String, Mark>) -> BTreeMap<String, Mark> {
+        let there = |id: &String| !self.before.contains(id) || self.described.as_ref().is_none_or(|all| all.contains(id));
+        marks.iter().filter(|(id, _)| there(id)).map(|(id, mark)| (id.clone(), mark.clone())).collect()
+    }
+
     /// The next epoch: what the last one says of the stream stays, since nothing was read of it.
     fn epoch(&self, entries: &[Indexed]) -> Result<Epoch> {
         let number = self.known.next();
@@ -182,7 +199,7 @@ impl Rebuild<'_> {
             time: now(self.ledger),
             writer: self.writer,
             stream: last.and_then(|last| last.stream.clone()),
-            shards: last.map(|last| last.shards.clone()).unwrap_or_default(),
+            shards: last.map(|last| self.still_there(&last.shards)).unwrap_or_default(),
             ids: last.map(|last| last.ids.clone()).unwrap_or_default(),
             rebuilt: self.first.or(Some(number)),
             gap: last.and_then(|last| last.gap),

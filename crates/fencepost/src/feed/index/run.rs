@@ -97,6 +97,8 @@ struct Session {
     number: u64,
     rebuilt: Option<u64>,
     gap: Option<u64>,
+    /// As the last epoch has it.
+    known_gap: Option<u64>,
     /// As the last epoch has them.
     marks: BTreeMap<String, Mark>,
     recent: Recent,
@@ -116,6 +118,7 @@ impl Session {
             number: last.as_ref().map_or(0, |epoch| epoch.number),
             rebuilt: last.as_ref().and_then(|epoch| epoch.rebuilt),
             gap: last.as_ref().and_then(|epoch| epoch.gap),
+            known_gap: last.as_ref().and_then(|epoch| epoch.gap),
             marks: BTreeMap::new(),
             recent: Recent::before(last.as_ref()),
         };
@@ -163,6 +166,10 @@ impl Session {
             }
             quiet += 1;
             self.overdue(ledger).await?;
+            // What others wait for may have been put by somebody else, a rebuild perhaps.
+            if self.plan.waiting() > 0 && quiet % QUIET == 0 && self.is_behind(ledger).await? {
+                return Ok(End::Lost);
+            }
             let enough = if self.plan.waiting() == 0 { QUIET } else { QUIET_WAITING };
             if quiet == enough {
                 runner.so_far.caught_up = true;
@@ -248,13 +255,18 @@ impl Session {
         self.look_up(ledger).await
     }
 
+    /// Whether somebody else has put an epoch.
+    async fn is_behind(&self, ledger: &Ledger) -> Result<bool> {
+        Ok(!ledger.epochs_from(&self.op, self.number + 1, 1).await?.is_empty())
+    }
+
     /// Puts what is emitted; whether anything was put, or none where somebody else was first.
     async fn put(&mut self, runner: &mut Runner<'_>, idle: bool) -> Result<Option<bool>> {
         let mut any = false;
         while self.plan.may_put() {
             let bare = self.plan.queue().is_empty();
-            // Without commits only if shards came or went, so that a later run knows which of them are new.
-            if bare && !(idle && self.shards_changed()) {
+            // Without commits only if shards came or went, so that a later run knows which of them are new; or if records were lost.
+            if bare && !(idle && (self.shards_changed() || self.gap != self.known_gap)) {
                 break;
             }
             let ledger = runner.ledger;
@@ -278,7 +290,7 @@ impl Session {
             }
             any |= !bare;
             self.number = epoch.number;
-            self.marks = epoch.shards;
+            (self.marks, self.known_gap) = (epoch.shards, epoch.gap);
             self.put_done(runner, &taken);
         }
         Ok(Some(any))
