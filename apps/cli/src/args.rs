@@ -49,6 +49,7 @@ pub(crate) enum Command {
     Read(crate::read::Args),
     Tail(crate::tail::Args),
     Verify(crate::verify::Args),
+    Index(crate::index::Args),
     Gc(crate::gc::Args),
     Stats(crate::stats::Args),
     Doctor(crate::doctor::Args),

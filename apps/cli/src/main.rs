@@ -10,6 +10,7 @@ mod doctor;
 mod engine;
 mod failure;
 mod gc;
+mod index;
 mod init;
 mod json;
 mod output;
@@ -66,6 +67,7 @@ async fn run(cli: Cli, out: &mut Output) -> Outcome {
         Command::Read(args) => read::run(args, &place, out).await,
         Command::Tail(args) => tail::run(args, &place, out).await,
         Command::Verify(args) => verify::run(args, &place, out).await,
+        Command::Index(args) => index::run(args, &place, out).await,
         Command::Gc(args) => gc::run(args, &place, out).await,
         Command::Stats(args) => stats::run(args, &place, out).await,
         Command::Doctor(args) => doctor::run(args, &place, out).await,

@@ -59,6 +59,12 @@ impl FromStr for Start {
 pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome {
     let store = place.open().await?;
     let checkpoints = store.checkpoints();
+    // A file, or this process's memory, has nobody else to build its index.
+    let local = place.url().is_some_and(|url| url.starts_with("file:") || url.starts_with("memory:"));
+    if let Some(index) = store.index().ok().filter(|_| local) {
+        index.run(&fencepost::IndexOptions::default().until_caught_up(), &|_| ()).await?;
+        tokio::spawn(async move { index.run(&fencepost::IndexOptions::default(), &|_| ()).await });
+    }
     follow(args, &*store.feed()?, &*checkpoints, asked_to_end(), out).await
 }
 

@@ -67,6 +67,8 @@ pub use dynamo::table::{
     Billing, Created, Described, Difference, Format, IndexSpec, KeyKind, KeySpec, Projection, Role, Scope, StreamChoice, StreamView,
     TableOptions,
 };
+#[cfg(feature = "streams")]
+pub use feed::index::{Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, ShardStatus, Until};
 #[cfg(all(feature = "dynamo", feature = "testing"))]
 #[doc(hidden)]
 pub use layout::ledger::Mutation;

@@ -82,9 +82,18 @@ impl Store {
     /// The feed. Refused where the mode has none.
     pub fn feed(&self) -> Result<Arc<dyn Feed>> {
         self.opened.feed.clone().ok_or_else(|| {
-            Refused::Unsupported { what: "a feed in streams mode".into(), remedy: "its indexer is not in this release: use lanes".into() }
-                .into()
+            let remedy = "build with the feature `streams` (`cargo add fencepost --features streams`)".into();
+            Refused::Unsupported { what: "a feed in streams mode".into(), remedy }.into()
         })
+    }
+    /// The index of `streams` mode: to build, look at, verify and rebuild. Refused where there is none.
+    #[cfg(feature = "streams")]
+    pub fn index(&self) -> Result<crate::feed::index::Index> {
+        if self.ledger.settings().feed != FeedMode::Streams {
+            let what = format!("an index with feed={}", self.ledger.settings().feed);
+            return Err(Refused::Unsupported { what, remedy: "lanes are a feed by themselves: use feed()".into() }.into());
+        }
+        Ok(crate::feed::index::Index::new(self.ledger.clone()))
     }
     /// Where consumers are.
     pub fn checkpoints(&self) -> Arc<dyn Checkpoints> {
@@ -224,7 +233,13 @@ impl Builder {
         let opened = Opened {
             log: Some(Arc::new(ledger.clone())),
             streams: Arc::new(ledger.clone()),
-            feed: ledger.settings().lanes().map(|_| Arc::new(LaneFeed(ledger.clone())) as Arc<dyn Feed>),
+            feed: match ledger.settings().feed {
+                FeedMode::Lanes(_) => Some(Arc::new(LaneFeed(ledger.clone()))),
+                #[cfg(feature = "streams")]
+                FeedMode::Streams => Some(Arc::new(crate::feed::indexed::IndexFeed(ledger.clone()))),
+                #[cfg(not(feature = "streams"))]
+                FeedMode::Streams => None,
+            },
             checkpoints: Arc::new(ledger.clone()),
             states: Arc::new(ledger.clone()),
             capabilities: ledger.capabilities(),

@@ -58,11 +58,17 @@ impl Connect {
     }
 
     pub(crate) async fn connect(&self) -> Result<Dynamo> {
-        let config = match (&self.client, &self.sdk_config) {
+        let sdk = match (&self.client, &self.sdk_config) {
+            (Some(_), _) => None,
+            (None, Some(sdk)) => Some(sdk.clone()),
+            (None, None) => Some(self.chain().await?),
+        };
+        let config = match (&self.client, &sdk) {
             (Some(client), _) => client.config().to_builder(),
             (None, Some(sdk)) => aws_sdk_dynamodb::config::Builder::from(sdk),
-            (None, None) => aws_sdk_dynamodb::config::Builder::from(&self.chain().await?),
+            (None, None) => aws_sdk_dynamodb::config::Builder::new(),
         };
+        let streams = super::records::Connection::new(sdk.as_ref(), self.http_client.clone(), self.timeouts);
         let config = config
             .behavior_version(BehaviorVersion::latest())
             .retry_config(RetryConfig::disabled())
@@ -77,7 +83,7 @@ impl Connect {
         // The engine in this process tells no time, and every interceptor costs each request some microseconds.
         let in_process = matches!(self.place, Place::Memory | Place::File(_));
         let config = if in_process { config } else { config.interceptor(clock.clone()) };
-        Ok(Dynamo::new(aws_sdk_dynamodb::Client::from_conf(config.build()), self.env.clone(), self.timeouts, clock))
+        Ok(Dynamo::new(aws_sdk_dynamodb::Client::from_conf(config.build()), streams, self.env.clone(), self.timeouts, clock))
     }
 
     async fn chain(&self) -> Result<SdkConfig> {

@@ -155,10 +155,30 @@ impl Dynamo {
 
     /// Every item of a table, a page at a time. Only for work that says that it reads the whole table.
     pub(crate) async fn scan_page(&self, op: &Op, table: &str, start: Option<Key>) -> Result<(Vec<Item>, Option<Key>)> {
+        self.scan_segment(op, table, (0, 1), start).await
+    }
+
+    /// Pages of a whole table, by several requests at once, in no order.
+    #[cfg(feature = "streams")]
+    pub(crate) fn scan_parts<'a>(&'a self, op: &'a Op, table: &'a str, parts: i32) -> impl Stream<Item = Result<Vec<Item>>> + Send + 'a {
+        let part = move |part| {
+            futures::stream::try_unfold(Some(None), move |next: Option<Option<Key>>| async move {
+                let Some(start) = next else { return Ok(None) };
+                let (items, after) = self.scan_segment(op, table, (part, parts), start).await?;
+                Ok(Some((items, after.map(Some))))
+            })
+        };
+        futures::stream::select_all((0..parts).map(|number| Box::pin(part(number))))
+    }
+
+    /// A page of one part of so many of a table.
+    async fn scan_segment(&self, op: &Op, table: &str, of: (i32, i32), start: Option<Key>) -> Result<(Vec<Item>, Option<Key>)> {
         let request = self
             .client()
             .scan()
             .table_name(table)
+            .set_segment((of.1 > 1).then_some(of.0))
+            .set_total_segments((of.1 > 1).then_some(of.1))
             .consistent_read(true)
             .set_exclusive_start_key(start)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);

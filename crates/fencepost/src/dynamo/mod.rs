@@ -7,6 +7,7 @@ mod fetch;
 pub(crate) mod item;
 mod limits;
 mod meter;
+pub(crate) mod records;
 mod retry;
 pub(crate) mod table;
 mod transact;
@@ -33,14 +34,16 @@ pub(crate) struct Dynamo(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     client: aws_sdk_dynamodb::Client,
+    #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the indexer reads streams"))]
+    streams: records::Connection,
     env: Env,
     timeouts: Timeouts,
     clock: clock::Watch,
 }
 
 impl Dynamo {
-    fn new(client: aws_sdk_dynamodb::Client, env: Env, timeouts: Timeouts, clock: clock::Watch) -> Self {
-        Self(Arc::new(Inner { client, env, timeouts, clock }))
+    fn new(client: aws_sdk_dynamodb::Client, streams: records::Connection, env: Env, timeouts: Timeouts, clock: clock::Watch) -> Self {
+        Self(Arc::new(Inner { client, streams, env, timeouts, clock }))
     }
     fn client(&self) -> &aws_sdk_dynamodb::Client {
         &self.0.client

@@ -1,5 +1,9 @@
 //! Feeds: all events in an order that never loses one.
 
+#[cfg(feature = "streams")]
+pub(crate) mod index;
+#[cfg(feature = "streams")]
+pub(crate) mod indexed;
 #[cfg(feature = "dynamo")]
 pub(crate) mod lanes;
 

@@ -8,6 +8,8 @@ mod scenario;
 mod faults;
 #[cfg(feature = "dynamo")]
 mod lag;
+#[cfg(feature = "streams")]
+mod reshard;
 #[cfg(feature = "dynamo")]
 mod wire;
 
@@ -15,4 +17,6 @@ mod wire;
 pub use faults::{Call, Chances, Fault, Faults, Gate, Keep, Rule, When};
 #[cfg(feature = "dynamo")]
 pub use lag::{Lag, Pending};
+#[cfg(feature = "streams")]
+pub use reshard::Reshard;
 pub use scenario::{Given, Then, given};

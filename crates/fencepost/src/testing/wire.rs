@@ -69,7 +69,8 @@ pub(super) fn cancelled_message(reasons: &[Value]) -> String {
     format!("Transaction cancelled, please refer cancellation reasons for specific reasons [{}]", codes.join(", "))
 }
 
-fn respond(status: u16, body: &Value) -> Answer {
+/// An answer with this body.
+pub(super) fn respond(status: u16, body: &Value) -> Answer {
     let status = StatusCode::try_from(status).map_err(other)?;
     let mut response = HttpResponse::new(status, SdkBody::from(body.to_string()));
     response.headers_mut().insert("content-type", "application/x-amz-json-1.0");

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub(crate) mod settled;
+
 use fencepost::testing::conformance::{INDEXED_TYPES, Subject};
 use fencepost::{Builder, Engine, Env, EventType, Store};
 
@@ -66,5 +68,8 @@ pub(crate) async fn ledger(feed: &str) -> Subject {
     };
     let first = open(builder()).await;
     let second = open(builder()).await;
+    if feed == "streams" {
+        return settled::subject(&first, &second);
+    }
     Subject { second: Some(Box::new(subject(&second))), ..subject(&first) }
 }

@@ -423,6 +423,55 @@ fn decode(namespace: &str, item: &Item) -> Result<Slot, Malformed> {
     })
 }
 
+/// A slot as far as the index must know it.
+#[cfg(feature = "streams")]
+#[derive(Debug)]
+pub(crate) struct Slotted {
+    pub(crate) commit: CommitId,
+    pub(crate) stamp: u64,
+    pub(crate) version: u64,
+    /// In the home: every slot of the commit.
+    pub(crate) written: Option<BTreeMap<Series, u64>>,
+    /// None: any.
+    pub(crate) types: Option<BTreeSet<EventType>>,
+    pub(crate) events: u32,
+}
+
+/// What the index must know of a slot; none for one of a namespace with lanes.
+#[cfg(feature = "streams")]
+pub(crate) fn slotted(item: &Item) -> Result<Option<Slotted>, Error> {
+    let decode = || {
+        if item.contains_key(LANE) {
+            return Ok(None);
+        }
+        let types = match (item.maybe_list(EVENTS)?, item.value(TYPES)) {
+            (Some(events), _) => {
+                let named = events.iter().filter_map(|event| event.as_m().ok()?.get(TYPE)?.as_s().ok());
+                Some(named.map(|t| EventType::new(t).map_err(|_| wrong(TYPE, "a type"))).collect::<Result<_, _>>()?)
+            }
+            (None, Some(types)) => {
+                let texts = types.as_ss().map_err(|_| wrong(TYPES, "a set of texts"))?;
+                Some(texts.iter().map(|t| EventType::new(t).map_err(|_| wrong(TYPES, "types"))).collect::<Result<_, _>>()?)
+            }
+            (None, None) => None,
+        };
+        let events = match (item.maybe_list(EVENTS)?, item.maybe_list(CHUNKS)?) {
+            (Some(events), _) => events.len() as u64,
+            (None, Some(list)) => run_of(CHUNKS, list)?.1,
+            (None, None) => 0,
+        };
+        Ok(Some(Slotted {
+            commit: commit_of(item).ok_or_else(|| wrong(COMMIT, "a commit id"))?,
+            stamp: item.number(STAMP)?,
+            version: item.number(RANGE)?,
+            written: item.maybe_map(WRITTEN)?.map(|map| outcome(map, item)).transpose()?.map(|home| home.written),
+            types,
+            events: u32::try_from(events).unwrap_or(u32::MAX),
+        }))
+    };
+    decode().map_err(|malformed: Malformed| corrupt(item, &malformed))
+}
+
 fn outcome(map: &Item, item: &Item) -> Result<Outcome, Malformed> {
     let written = map.iter().map(|(short, v)| Some((Series::parse(short)?, as_number(v)?))).collect::<Option<_>>();
     Ok(Outcome { written: written.ok_or_else(|| wrong(WRITTEN, "series and versions"))?, digest: item.bytes(DIGEST)?.to_vec() })

@@ -6,16 +6,22 @@ mod append;
 mod check;
 mod chunk;
 mod ends;
+#[cfg(feature = "streams")]
+pub(crate) mod epoch;
+#[cfg(feature = "streams")]
+mod index;
 pub(crate) mod item;
 #[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "only tests break the protocol"))]
 mod mutation;
+#[cfg(feature = "streams")]
+pub(crate) mod notice;
 mod plan;
 mod read;
 mod resolve;
 pub(crate) mod series;
 mod settings;
 mod settle;
-mod side;
+pub(crate) mod side;
 mod source;
 mod streams;
 pub(crate) mod tables;
@@ -208,7 +214,7 @@ impl Ledger {
             untagged_conditions: lanes,
             untagged_reads: lanes,
             counted_positions: self.settings().counted(),
-            feed: lanes,
+            feed: lanes || cfg!(feature = "streams"),
             // One item of a transaction is the lane's.
             max_tags: if lanes { 99 } else { 100 },
         }

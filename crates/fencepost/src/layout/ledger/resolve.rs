@@ -112,10 +112,15 @@ impl Ledger {
 
     /// Events with their bodies, in the order given.
     pub(super) async fn hydrate(&self, op: &Op, met: Vec<Met>) -> Result<Vec<Recorded>> {
+        self.hydrate_with(op, met, HashMap::new()).await
+    }
+
+    /// The same for one who has read slots that may be homes.
+    pub(super) async fn hydrate_with(&self, op: &Op, met: Vec<Met>, mut known: HashMap<(Series, u64), Slot>) -> Result<Vec<Recorded>> {
         let mut homes: HashMap<(Series, u64), Option<Slot>> = HashMap::new();
         for m in &met {
             if matches!(m.entry.body, Body::Home) {
-                homes.entry(m.home.clone()).or_insert(None);
+                homes.entry(m.home.clone()).or_insert_with(|| known.remove(&m.home));
             }
         }
         self.fetch_homes(op, &mut homes).await?;
@@ -150,7 +155,8 @@ impl Ledger {
             return Ok(());
         }
         // Homes never change, so a copy that is a moment old will do; one that does not show is read again, strongly.
-        let keys = homes.keys().map(|(series, version)| item::key(series.key(self.namespace()), *version)).collect();
+        let unread = homes.iter().filter(|(_, slot)| slot.is_none());
+        let keys: Vec<_> = unread.map(|((series, version), _)| item::key(series.key(self.namespace()), *version)).collect();
         for item in self.dynamo().get_many(op, self.table(), keys, Freshness::Eventual).await? {
             let slot = item::slot(self.namespace(), &item)?;
             homes.insert((slot.series.clone(), slot.version), Some(slot));

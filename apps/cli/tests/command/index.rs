@@ -1,0 +1,56 @@
+//! `index` and `tail` in streams mode, on a file.
+
+use serde_json::Value;
+
+use super::{Ran, run_with};
+
+fn in_streams_mode(folder: &tempfile::TempDir, args: &[&str], stdin: &str) -> Ran {
+    let url = format!("file:{}?feed=streams", folder.path().join("test.db").display());
+    run_with(&[&["--store", url.as_str()], args].concat(), stdin)
+}
+
+fn bodies(ran: &Ran) -> Vec<u64> {
+    ran.lines().iter().filter_map(|line| line["data"].as_u64()).collect()
+}
+
+#[test]
+fn an_index_is_built_looked_at_verified_and_rebuilt() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let append = |n: u64| {
+        let event = format!("{{\"type\":\"T\",\"data\":{n},\"tags\":[\"a\"]}}\n");
+        in_streams_mode(&folder, &["append"], &event).ok();
+    };
+    let one = |args: &[&str]| -> Value { in_streams_mode(&folder, args, "").ok().lines().remove(0) };
+    append(1);
+    append(2);
+    assert_eq!(one(&["index", "status"])["epochs"], 0);
+    let differs = in_streams_mode(&folder, &["index", "verify"], "").fails(5);
+    assert_eq!(differs.lines()[0]["findings"].as_array().map(Vec::len), Some(2));
+    let ran = one(&["index", "run", "--once"]);
+    assert_eq!((ran["commits"].as_u64(), ran["late"].as_u64(), ran["caught_up"].as_bool()), (Some(2), Some(0), Some(true)), "{ran}");
+    assert_eq!(one(&["index", "verify"])["findings"], Value::Array(Vec::new()));
+    append(3);
+    assert_eq!(one(&["index", "rebuild"])["appended"], 1);
+    assert_eq!(one(&["index", "run", "--once"])["commits"], 0);
+    let status = one(&["index", "status"]);
+    assert_eq!((status["shards"].as_array().map(Vec::len), &status["trimmed"]), (Some(1), &Value::Null), "{status}");
+}
+
+#[test]
+fn a_tail_of_a_file_builds_the_index_by_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let events: String = (1..=5).map(|n| format!("{{\"type\":\"T\",\"data\":{n},\"tags\":[\"a\"]}}\n")).collect();
+    in_streams_mode(&folder, &["append"], &events).ok();
+    let tail = in_streams_mode(&folder, &["tail", "--once"], "").ok();
+    assert_eq!(bodies(&tail), [1, 2, 3, 4, 5]);
+    let from = tail.lines()[2]["checkpoint"].as_str().expect("a checkpoint").to_owned();
+    assert_eq!(bodies(&in_streams_mode(&folder, &["tail", "--once", "--from", &from], "").ok()), [4, 5]);
+    assert_eq!(bodies(&in_streams_mode(&folder, &["tail", "--limit", "2", "--consumer", "c"], "").ok()), [1, 2]);
+    assert_eq!(bodies(&in_streams_mode(&folder, &["tail", "--once", "--consumer", "c"], "").ok()), [3, 4, 5]);
+}
+
+#[test]
+fn an_index_where_lanes_are_the_feed_is_refused() {
+    let refused = super::FileStore::with_events(1).run(&["index", "status"]).fails(2);
+    assert!(refused.stderr().contains("lanes"), "{}", refused.stderr());
+}

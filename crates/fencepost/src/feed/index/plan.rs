@@ -1,0 +1,311 @@
+//! What the indexer decides, without I/O: records of slots in; commits in an order that versions alone decide, and what must be looked up, out.
+//!
+//! Arrival is never trusted. A commit is ready when all of its slots have arrived and each is the next version of its series.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use super::mutation::Mutation;
+use super::shards::Shards;
+use crate::dynamo::records::Sequence;
+use crate::event::{CommitId, EventType};
+use crate::layout::ledger::notice::Notice;
+
+/// Clocks of writers and indexers are within half an hour of the service's, so two of them are within this.
+pub(crate) const HOUR: u64 = 3_600_000_000;
+/// A version that does not come is looked for after this long, and again after twice as long, up to a minute.
+const PATIENCE: u64 = 2_000_000;
+/// Commits that were emitted are remembered up to this many before those that cannot come again are forgotten.
+const REMEMBERED: usize = 500_000;
+
+/// A commit whose turn has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ready {
+    pub(crate) commit: CommitId,
+    pub(crate) stamp: u64,
+    pub(crate) home: (String, u64),
+    pub(crate) slots: BTreeMap<String, u64>,
+    pub(crate) types: Option<BTreeSet<EventType>>,
+    /// At most so many.
+    pub(crate) events: u32,
+    /// Its turn was over: a commit behind it is in the index already. Should never be.
+    pub(crate) late: bool,
+}
+
+/// What the plan cannot know by itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Want {
+    /// Which commit left this slot, and its stamp: answer with [`Plan::slot_is`].
+    Slot { series: String, version: u64 },
+    /// Whether this commit, which left that slot, is in the index: answer with [`Plan::commit_is`].
+    Commit { commit: CommitId, stamp: u64, series: String, version: u64 },
+}
+
+/// A version that others wait for, and that does not come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Overdue {
+    pub(crate) series: String,
+    pub(crate) version: u64,
+    pub(crate) since: u64,
+}
+
+/// One run of the indexer, from the chain's end on.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) shards: Shards,
+    /// The version that comes next, where that is known.
+    next: HashMap<String, u64>,
+    waiting: HashMap<CommitId, Waiting>,
+    /// Slots that arrived, of commits that wait.
+    arrived: HashMap<String, BTreeMap<u64, CommitId>>,
+    /// In the index since before this run, and their records may come again.
+    listed: HashSet<CommitId>,
+    /// Emitted in this run, with their stamps.
+    emitted: HashMap<CommitId, u64>,
+    ready: BTreeSet<(u64, CommitId)>,
+    /// Emitted, and not in an epoch yet.
+    queue: VecDeque<Ready>,
+    wants: BTreeSet<Want>,
+    missing: HashMap<String, Missing>,
+    mutation: Option<Mutation>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    stamp: u64,
+    arrived: BTreeMap<String, u64>,
+    /// The home's list, once the home arrived, and where it is.
+    slots: Option<BTreeMap<String, u64>>,
+    home: (String, u64),
+    types: Option<BTreeSet<EventType>>,
+    events: u32,
+}
+
+/// A version that keeps others waiting.
+#[derive(Debug)]
+struct Missing {
+    version: u64,
+    since: u64,
+    look_at: u64,
+    pause: u64,
+}
+
+impl Plan {
+    /// `listed`: commits that are in the index and whose records may come again.
+    pub(crate) fn new(shards: Shards, listed: HashSet<CommitId>, mutation: Option<Mutation>) -> Self {
+        let listed = if mutation == Some(Mutation::NoListOfIds) { HashSet::new() } else { listed };
+        Self { shards, listed, mutation, ..Self::default() }
+    }
+
+    /// One record of a shard, in the shard's order. None: a change that does not count.
+    pub(crate) fn take(&mut self, shard: &str, sequence: Sequence, at: u64, notice: Option<Notice>) {
+        let fresh = self.shards.read(shard, sequence, at, notice.as_ref().map(|notice| notice.commit));
+        let Some(notice) = notice.filter(|_| fresh) else { return };
+        // Never because its version is low: a commit that comes late is emitted late.
+        if self.is_indexed(notice.commit) {
+            self.advance(&notice.series, notice.version);
+            return;
+        }
+        let Notice { commit, stamp, series, version, slots, types, events } = notice;
+        self.arrived.entry(series.clone()).or_default().insert(version, commit);
+        let fresh = Waiting { stamp, types: Some(BTreeSet::new()), ..Waiting::default() };
+        let waiting = self.waiting.entry(commit).or_insert(fresh);
+        waiting.types = match (waiting.types.take(), types) {
+            (Some(so_far), Some(more)) => Some(so_far.into_iter().chain(more).collect()),
+            _ => None,
+        };
+        if let Some(slots) = slots {
+            waiting.home = (series.clone(), version);
+            waiting.slots = Some(slots);
+        }
+        if waiting.arrived.insert(series.clone(), version).is_none() {
+            waiting.events = waiting.events.saturating_add(events);
+        }
+        self.look_before(&series);
+        self.check(commit);
+    }
+
+    /// A series above version 1 that is seen for the first time: what is before it must be looked up, unless it is here.
+    fn look_before(&mut self, series: &str) {
+        if self.next.contains_key(series) {
+            return;
+        }
+        let Some((&lowest, _)) = self.arrived.get(series).and_then(|slots| slots.first_key_value()) else { return };
+        if lowest == 1 || self.mutated(Mutation::ShardOrderTrusted) {
+            self.next.insert(series.into(), lowest);
+        } else if self.missing.get(series).is_none_or(|missing| missing.version != lowest - 1) {
+            self.wants.insert(Want::Slot { series: series.into(), version: lowest - 1 });
+        }
+    }
+
+    fn is_indexed(&self, commit: CommitId) -> bool {
+        self.listed.contains(&commit) || self.emitted.contains_key(&commit)
+    }
+
+    /// A series is in the index up to this version.
+    fn advance(&mut self, series: &str, version: u64) {
+        let next = self.next.entry(series.into()).or_insert(0);
+        *next = (*next).max(version + 1);
+        let next = *next;
+        self.missing.remove(series);
+        // What is lower than the next is late, and its turn has come as well.
+        let turn: Vec<CommitId> =
+            self.arrived.get(series).map(|slots| slots.range(..=next).map(|(_, commit)| *commit).collect()).unwrap_or_default();
+        for commit in turn {
+            self.check(commit);
+        }
+    }
+
+    fn check(&mut self, commit: CommitId) {
+        let Some(waiting) = self.waiting.get(&commit) else { return };
+        let Some(slots) = &waiting.slots else { return };
+        let whole = slots.keys().all(|series| waiting.arrived.contains_key(series)) || self.mutated(Mutation::NoBarrier);
+        let considered: Vec<(&String, u64)> = if self.mutated(Mutation::NoBarrier) {
+            waiting.arrived.iter().map(|(series, version)| (series, *version)).collect()
+        } else {
+            slots.iter().map(|(series, version)| (series, *version)).collect()
+        };
+        let turn = considered.iter().all(|(series, version)| self.next.get(*series).is_some_and(|next| version <= next));
+        if whole && turn {
+            self.ready.insert((waiting.stamp, commit));
+        }
+    }
+
+    /// Emits what is ready, the lowest stamp first, and what becomes ready by that.
+    pub(crate) fn emit(&mut self, now: u64) {
+        while let Some((_, commit)) = self.ready.pop_first() {
+            let Some(waiting) = self.waiting.remove(&commit) else { continue };
+            let slots = waiting.slots.clone().unwrap_or_default();
+            let late = slots.iter().any(|(series, version)| self.next.get(series).is_some_and(|next| version < next));
+            self.emitted.insert(commit, waiting.stamp);
+            for series in waiting.arrived.keys() {
+                if let Some(slots) = self.arrived.get_mut(series) {
+                    slots.retain(|_, of| *of != commit);
+                    if slots.is_empty() {
+                        self.arrived.remove(series);
+                        self.missing.remove(series);
+                    }
+                }
+            }
+            for (series, version) in &slots {
+                self.advance(series, *version);
+            }
+            let Waiting { stamp, home, types, events, .. } = waiting;
+            self.queue.push_back(Ready { commit, stamp, home, slots, types, events, late });
+        }
+        self.forget(now);
+    }
+
+    /// Keeps memory bounded: what is an hour older than every unread record cannot come again, and is looked up if it is needed.
+    fn forget(&mut self, now: u64) {
+        if self.emitted.len() < REMEMBERED {
+            return;
+        }
+        let horizon = self.shards.horizon(now).saturating_sub(2 * HOUR);
+        let queued: HashSet<CommitId> = self.queue.iter().map(|ready| ready.commit).collect();
+        self.emitted.retain(|commit, stamp| *stamp >= horizon || queued.contains(commit));
+        let arrived = &self.arrived;
+        self.next.retain(|series, _| arrived.contains_key(series));
+    }
+
+    /// What must be looked up before more can be ready.
+    pub(crate) fn wants(&mut self) -> Vec<Want> {
+        std::mem::take(&mut self.wants).into_iter().collect()
+    }
+
+    /// The commit of a slot that was wanted, and its stamp. None: there is no such slot, so nothing waits for it.
+    pub(crate) fn slot_is(&mut self, series: &str, version: u64, found: Option<(CommitId, u64)>, now: u64) {
+        match found {
+            None => self.advance(series, version),
+            Some((commit, _)) if self.is_indexed(commit) => self.advance(series, version),
+            // Its record came: it waits itself.
+            Some((commit, _)) if self.waiting.contains_key(&commit) => self.miss(series, version, now),
+            // The one place where a clock counts.
+            Some((_, stamp)) if stamp + HOUR < self.shards.horizon(now) => self.advance(series, version),
+            Some((commit, stamp)) => {
+                self.wants.insert(Want::Commit { commit, stamp, series: series.into(), version });
+            }
+        }
+    }
+
+    /// Whether the commit of a slot that was wanted is in the index.
+    pub(crate) fn commit_is(&mut self, series: &str, version: u64, indexed: bool, now: u64) {
+        if indexed { self.advance(series, version) } else { self.miss(series, version, now) }
+    }
+
+    fn miss(&mut self, series: &str, version: u64, now: u64) {
+        let fresh = || Missing { version, since: now, look_at: now + PATIENCE, pause: PATIENCE };
+        let missing = self.missing.entry(series.into()).or_insert_with(fresh);
+        if missing.version != version {
+            *missing = fresh();
+        }
+    }
+
+    /// Looks again for versions that keep others waiting; which of them have been waited for over an hour.
+    pub(crate) fn look_again(&mut self, now: u64) -> Vec<Overdue> {
+        if self.mutated(Mutation::NoLook) {
+            return Vec::new();
+        }
+        let gaps: Vec<(String, u64)> = self
+            .arrived
+            .iter()
+            .filter_map(|(series, slots)| {
+                let lowest = *slots.first_key_value()?.0;
+                let missing = match self.next.get(series) {
+                    Some(next) if lowest > *next => *next,
+                    Some(_) => return None,
+                    None => lowest - 1,
+                };
+                Some((series.clone(), missing))
+            })
+            .collect();
+        let mut overdue = Vec::new();
+        for waiting in self.waiting.values().filter(|waiting| waiting.stamp + HOUR < now) {
+            let unseen = waiting.slots.iter().flatten().find(|(series, _)| !waiting.arrived.contains_key(*series));
+            overdue.extend(unseen.map(|(series, version)| Overdue { series: series.clone(), version: *version, since: waiting.stamp }));
+        }
+        for (series, version) in gaps {
+            self.miss(&series, version, now);
+            let Some(missing) = self.missing.get_mut(&series) else { continue };
+            if missing.look_at <= now {
+                missing.pause = (missing.pause * 2).min(60_000_000);
+                missing.look_at = now + missing.pause;
+                self.wants.insert(Want::Slot { series: series.clone(), version });
+                if now.saturating_sub(missing.since) > HOUR {
+                    overdue.push(Overdue { series, version, since: missing.since });
+                }
+            }
+        }
+        overdue
+    }
+
+    /// Whether anything may be put: not before the reading is where the chain's writer had been.
+    pub(crate) fn may_put(&self) -> bool {
+        self.shards.has_reached() || self.mutated(Mutation::PutBeforeReached)
+    }
+
+    /// Emitted commits that are in no epoch yet.
+    pub(crate) fn queue(&self) -> &VecDeque<Ready> {
+        &self.queue
+    }
+
+    /// Takes the first of the queue for an epoch, and the ids that the epoch must list. If the put is lost, so is this plan.
+    pub(crate) fn commit(&mut self, count: usize) -> (Vec<Ready>, Vec<CommitId>) {
+        let taken: Vec<Ready> = self.queue.drain(..count.min(self.queue.len())).collect();
+        // Read to where the old writer had been: of the old list only what came again can still come after a restart.
+        let queued: HashSet<CommitId> = self.queue.iter().map(|ready| ready.commit).collect();
+        let (listed, emitted) = (&self.listed, &self.emitted);
+        let is_put = |commit: CommitId| listed.contains(&commit) || (emitted.contains_key(&commit) && !queued.contains(&commit));
+        let past_waiting = self.mutation == Some(Mutation::NumberPastWaiting);
+        let ids = self.shards.settle(|commit| past_waiting || is_put(commit));
+        (taken, ids)
+    }
+
+    /// Commits that have arrived, in part or whole, and whose turn has not come.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn mutated(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+}

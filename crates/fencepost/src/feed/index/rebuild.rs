@@ -1,0 +1,225 @@
+//! Mending the index: what it lacks is found by a scan of the homes, and appended to the same chain in the order of stamps.
+//!
+//! A stamp is above the stamps of all that its commit follows, so their order is right. A scan is no instant, though: a commit may be met and
+//! one that it follows not, if that one landed behind the scan. It was stamped within the hour before, so what is as young is looked after.
+
+use std::collections::{BTreeMap, HashSet};
+
+use futures::TryStreamExt;
+use uuid::Uuid;
+
+use super::compare::PARTS;
+use super::plan::HOUR;
+use super::run::{MAY_COME, now};
+use crate::dynamo::Op;
+use crate::error::{Error, Result};
+use crate::event::CommitId;
+use crate::layout::ledger::Ledger;
+use crate::layout::ledger::epoch::{Epoch, Indexed, Mark};
+use crate::layout::ledger::notice::{Notice, split};
+use crate::units::Units;
+
+/// How far a rebuild has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct RebuildProgress {
+    /// Items of the log that were read.
+    pub items: u64,
+    /// Commits that the index lacks, as far as is known.
+    pub lacking: u64,
+    /// Those that were appended to it.
+    pub appended: u64,
+}
+
+/// What a rebuild did.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct IndexRebuilt {
+    /// Items of the log that were read.
+    pub items: u64,
+    /// Commits that were appended to the index.
+    pub appended: u64,
+    /// Epochs that hold them.
+    pub epochs: u64,
+    /// What it cost.
+    pub units: Units,
+}
+
+/// The chain as far as it was read: its last epoch, and every commit in it.
+struct Known {
+    last: Option<Epoch>,
+    commits: HashSet<CommitId>,
+}
+
+impl Known {
+    fn next(&self) -> u64 {
+        self.last.as_ref().map_or(0, |epoch| epoch.number) + 1
+    }
+
+    async fn read_on(&mut self, ledger: &Ledger, op: &Op) -> Result<()> {
+        loop {
+            let mut epochs = ledger.epochs_from(op, self.next(), 16).await?;
+            self.commits.extend(epochs.iter().flat_map(|epoch| &epoch.entries).map(|entry| entry.commit));
+            let Some(last) = epochs.pop() else { return Ok(()) };
+            self.last = Some(Epoch { entries: Vec::new(), ..last });
+        }
+    }
+}
+
+pub(super) async fn rebuild(ledger: &Ledger, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
+    let op = ledger.dynamo().long_op();
+    let began = now(ledger);
+    let mut so_far = RebuildProgress::default();
+    // What a shard held that is gone before the scan begins, the scan finds. An indexer's rights are not needed for a rebuild.
+    let described = match ledger.dynamo().stream_of(&op, ledger.log_table()).await {
+        Ok(stream) => ledger.dynamo().shards(&op, &stream).await.ok(),
+        Err(_) => None,
+    };
+    let described: Option<HashSet<String>> = described.map(|shards| shards.into_iter().map(|shard| shard.id).collect());
+    let mut known = Known { last: None, commits: HashSet::new() };
+    known.read_on(ledger, &op).await?;
+    let before: HashSet<String> = known.last.iter().flat_map(|last| last.shards.keys().cloned()).collect();
+    let mut lacking: BTreeMap<(u64, CommitId), Indexed> = BTreeMap::new();
+    let mut pages = std::pin::pin!(ledger.dynamo().scan_parts(&op, ledger.log_table(), PARTS));
+    while let Some(items) = pages.try_next().await? {
+        so_far.items += items.len() as u64;
+        for item in &items {
+            // What cannot be read is for `verify` to name.
+            if let Some(entry) = Notice::of_item(item).ok().flatten().and_then(indexed)
+                && !known.commits.contains(&entry.commit)
+            {
+                lacking.insert((entry.stamp, entry.commit), entry);
+            }
+        }
+        so_far.lacking = lacking.len() as u64;
+        progress(&so_far);
+    }
+    known.read_on(ledger, &op).await?;
+    let first = first_of_the_day(ledger, &op, &known, began).await?;
+    let mut rebuild = Rebuild { ledger, op: &op, known, writer: ledger.dynamo().env().new_id(), first, before, described, epochs: 0 };
+    rebuild.complete(&mut lacking, began).await?;
+    rebuild.append(lacking, &mut so_far, progress).await?;
+    Ok(IndexRebuilt { items: so_far.items, appended: so_far.appended, epochs: rebuild.epochs, units: op.units() })
+}
+
+/// The first epoch of an earlier rebuild, if what it put may still come again.
+async fn first_of_the_day(ledger: &Ledger, op: &Op, known: &Known, now: u64) -> Result<Option<u64>> {
+    let Some(number) = known.last.as_ref().and_then(|last| last.rebuilt) else { return Ok(None) };
+    let first = ledger.epochs_from(op, number, 1).await?.pop();
+    Ok(first.filter(|epoch| epoch.time + MAY_COME > now).map(|epoch| epoch.number))
+}
+
+struct Rebuild<'a> {
+    ledger: &'a Ledger,
+    op: &'a Op,
+    known: Known,
+    writer: Uuid,
+    /// The first epoch of a rebuild of the last day, this one included.
+    first: Option<u64>,
+    /// The shards that the chain named before the scan began.
+    before: HashSet<String>,
+    /// The shards that the stream knew before the scan began, where that could be asked.
+    described: Option<HashSet<String>>,
+    epochs: u64,
+}
+
+impl Rebuild<'_> {
+    /// Adds what young commits follow and the scan did not meet.
+    async fn complete(&self, lacking: &mut BTreeMap<(u64, CommitId), Indexed>, began: u64) -> Result<()> {
+        let young = began.saturating_sub(HOUR);
+        let mut met: HashSet<CommitId> = lacking.keys().map(|(_, commit)| *commit).collect();
+        let mut unsure: Vec<Indexed> = lacking.range((young, CommitId(Uuid::nil()))..).map(|(_, entry)| entry.clone()).collect();
+        while let Some(entry) = unsure.pop() {
+            for (series, version) in self.slots(&entry).await?.iter().filter(|(_, version)| **version > 1) {
+                let key = series.key(&entry.namespace);
+                let Some((commit, _)) = self.ledger.commit_at(self.op, &key, version - 1).await? else { continue };
+                if self.known.commits.contains(&commit) || !met.insert(commit) {
+                    continue;
+                }
+                let before = self.ledger.home_notice(self.op, &key, version - 1).await?;
+                if let Some(before) = before.and_then(indexed) {
+                    lacking.insert((before.stamp, before.commit), before.clone());
+                    unsure.push(before);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn slots(&self, entry: &Indexed) -> Result<BTreeMap<crate::layout::ledger::series::Series, u64>> {
+        if let Some(slots) = &entry.slots {
+            return Ok(slots.clone());
+        }
+        let home = self.ledger.home_notice(self.op, &entry.home.0.key(&entry.namespace), entry.home.1).await?;
+        Ok(home.and_then(|home| home.slots).into_iter().flatten().filter_map(|(key, version)| Some((split(&key)?.1, version))).collect())
+    }
+
+    async fn append(
+        &mut self,
+        lacking: BTreeMap<(u64, CommitId), Indexed>,
+        so_far: &mut RebuildProgress,
+        progress: &(dyn Fn(&RebuildProgress) + Send + Sync),
+    ) -> Result<()> {
+        let mut entries: Vec<Indexed> = lacking.into_values().collect();
+        loop {
+            // What an indexer was quicker with.
+            entries.retain(|entry| !self.known.commits.contains(&entry.commit));
+            let gap = self.known.last.as_ref().and_then(|last| last.gap);
+            if entries.is_empty() && gap.is_none() {
+                return Ok(());
+            }
+            let epoch = self.epoch(&entries)?;
+            let count = epoch.entries.len();
+            if self.ledger.put_epoch(self.op, &epoch).await? {
+                so_far.appended += count as u64;
+                self.epochs += u64::from(count > 0);
+                self.first = epoch.rebuilt;
+                self.known.commits.extend(epoch.entries.iter().map(|entry| entry.commit));
+                self.known.last = Some(Epoch { entries: Vec::new(), ..epoch });
+            } else {
+                self.known.read_on(self.ledger, self.op).await?;
+            }
+            so_far.lacking = so_far.appended + entries.len().saturating_sub(count) as u64;
+            progress(so_far);
+        }
+    }
+
+    /// A shard that came since is not known yet, but one that is in the chain and was not described is gone.
+    fn still_there(&self, marks: &BTreeMap<String, Mark>) -> BTreeMap<String, Mark> {
+        let there = |id: &String| !self.before.contains(id) || self.described.as_ref().is_none_or(|all| all.contains(id));
+        marks.iter().filter(|(id, _)| there(id)).map(|(id, mark)| (id.clone(), mark.clone())).collect()
+    }
+
+    /// The next epoch: what the last one says of the stream stays, since nothing was read of it.
+    fn epoch(&self, entries: &[Indexed]) -> Result<Epoch> {
+        let number = self.known.next();
+        let last = self.known.last.as_ref();
+        let template = Epoch {
+            number,
+            time: now(self.ledger),
+            writer: self.writer,
+            stream: last.and_then(|last| last.stream.clone()),
+            shards: last.map(|last| self.still_there(&last.shards)).unwrap_or_default(),
+            ids: last.map(|last| last.ids.clone()).unwrap_or_default(),
+            rebuilt: self.first.or(Some(number)),
+            gap: last.and_then(|last| last.gap),
+            entries: Vec::new(),
+        };
+        let count = if entries.is_empty() { 0 } else { template.cut(entries, template.ids.len()) };
+        let all = count == entries.len();
+        let epoch = Epoch { entries: entries[..count].to_vec(), gap: template.gap.filter(|_| !all), ..template };
+        if count == 0 && !all {
+            return Err(Error::corrupt("ledger", "a commit does not fit an epoch"));
+        }
+        Ok(epoch)
+    }
+}
+
+/// By its home alone. The types of events that lie in other slots only are not known then, meaning any.
+fn indexed(notice: Notice) -> Option<Indexed> {
+    let (namespace, home) = split(&notice.series)?;
+    let slots: BTreeMap<_, _> = notice.slots?.into_iter().filter_map(|(key, version)| Some((split(&key)?.1, version))).collect();
+    let alone = slots.len() == 1;
+    let (types, events) = (notice.types.filter(|_| alone), alone.then_some(notice.events));
+    Some(Indexed::new(namespace.into(), notice.commit, notice.stamp, (home, notice.version), slots, types, events))
+}

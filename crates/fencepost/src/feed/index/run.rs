@@ -1,0 +1,354 @@
+//! The indexer at work: polls shards, asks the plan, looks up what it wants, puts epochs. Whatever is dropped or lost on the way, the chain
+//! is whole, and the next run goes on from its end.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use uuid::Uuid;
+
+use super::plan::{Overdue, Plan, Ready, Want};
+use super::poll::Poller;
+use super::recent::Recent;
+use super::shards::Shards;
+use super::{IndexOptions, IndexProgress, Until};
+use crate::dynamo::Op;
+use crate::dynamo::records::{Change, Record};
+use crate::error::Result;
+use crate::layout::ledger::Ledger;
+use crate::layout::ledger::epoch::{Epoch, Indexed, Mark};
+use crate::layout::ledger::notice::{Notice, split};
+
+/// Slots looked up at a time.
+const AT_ONCE: usize = 16;
+/// A page without records does not say that there are none: only so many rounds of them do.
+const QUIET: u32 = 3;
+/// As long as commits wait for records that are on their way, it takes so many.
+const QUIET_WAITING: u32 = 30;
+/// After an error that may pass, the indexer begins again from the chain: after this, twice as long each time …
+const AGAIN: Duration = Duration::from_millis(500);
+/// … up to this.
+const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
+/// What a rebuild put may come again by the stream for a day.
+pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
+
+/// How a run from the chain's end came to its own end.
+enum End {
+    /// Somebody else put the next epoch: again from the chain.
+    Lost,
+    CaughtUp,
+}
+
+pub(super) struct Runner<'a> {
+    ledger: &'a Ledger,
+    options: &'a IndexOptions,
+    progress: &'a (dyn Fn(&IndexProgress) + Send + Sync),
+    so_far: IndexProgress,
+    writer: Uuid,
+    op: Arc<Op>,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(ledger: &'a Ledger, options: &'a IndexOptions, progress: &'a (dyn Fn(&IndexProgress) + Send + Sync)) -> Self {
+        let writer = ledger.dynamo().env().new_id();
+        Self { ledger, options, progress, so_far: IndexProgress::default(), writer, op: Arc::new(ledger.dynamo().long_op()) }
+    }
+
+    pub(super) fn so_far(&self) -> IndexProgress {
+        IndexProgress { units: self.op.units(), ..self.so_far.clone() }
+    }
+
+    pub(super) async fn run(&mut self) -> Result<()> {
+        let env = self.ledger.dynamo().env();
+        let mut again = AGAIN;
+        loop {
+            match self.session().await {
+                Ok(End::CaughtUp) => return Ok(()),
+                Ok(End::Lost) => {
+                    again = AGAIN;
+                    self.so_far.races_lost += 1;
+                    // Two that run by mistake need not stay in step.
+                    env.sleep(Duration::from_micros(env.below(50_000))).await;
+                }
+                // One that runs until it is stopped outlasts a service that is away.
+                Err(error) if error.is_retryable() && self.options.until == Until::Stopped => {
+                    tracing::warn!(%error, "the indexer begins again from the chain");
+                    metrics::counter!("fencepost_index_errors_total").increment(1);
+                    env.sleep(again).await;
+                    again = (again * 2).min(AGAIN_AT_MOST);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn session(&mut self) -> Result<End> {
+        Session::resume(self).await?.run(self).await
+    }
+}
+
+/// From the chain's end on, until a race is lost.
+struct Session {
+    op: Arc<Op>,
+    poller: Poller,
+    plan: Plan,
+    /// The last epoch of the chain.
+    number: u64,
+    rebuilt: Option<u64>,
+    gap: Option<u64>,
+    /// As the last epoch has it.
+    known_gap: Option<u64>,
+    /// As the last epoch has them.
+    marks: BTreeMap<String, Mark>,
+    recent: Recent,
+}
+
+impl Session {
+    async fn resume(runner: &Runner<'_>) -> Result<Session> {
+        let ledger = runner.ledger;
+        let op = runner.op.clone();
+        let stream = ledger.dynamo().stream_of(&op, ledger.log_table()).await?;
+        let last = ledger.last_epoch(&op).await?;
+        let now = now(ledger);
+        let mut session = Session {
+            op,
+            poller: Poller::new(stream),
+            plan: Plan::default(),
+            number: last.as_ref().map_or(0, |epoch| epoch.number),
+            rebuilt: last.as_ref().and_then(|epoch| epoch.rebuilt),
+            gap: last.as_ref().and_then(|epoch| epoch.gap),
+            known_gap: last.as_ref().and_then(|epoch| epoch.gap),
+            marks: BTreeMap::new(),
+            recent: Recent::before(last.as_ref()),
+        };
+        let Some(last) = last else { return Ok(session) };
+        if last.stream.as_ref().is_some_and(|stream| *stream != session.poller.stream) {
+            session.trimmed(now, "the table has another stream than the index was built from");
+            return Ok(session);
+        }
+        let mut listed: HashSet<_> = last.ids.iter().copied().collect();
+        session.rebuilt = None;
+        let mut next = last.rebuilt;
+        while let Some(number) = next {
+            let epochs = ledger.epochs_from(&session.op, number, 16).await?;
+            // Only from the first on for as long as what is in it may come again.
+            if session.rebuilt.is_none() && epochs.first().is_none_or(|epoch| epoch.time + MAY_COME < now) {
+                break;
+            }
+            session.rebuilt = last.rebuilt;
+            let may_come = |entry: &&Indexed| entry.stamp + MAY_COME > now;
+            listed.extend(epochs.iter().flat_map(|epoch| &epoch.entries).filter(may_come).map(|entry| entry.commit));
+            next = epochs.last().map(|epoch| epoch.number + 1).filter(|next| *next <= last.number);
+        }
+        session.plan = Plan::new(Shards::resume(&last.shards), listed, None);
+        session.marks = last.shards;
+        Ok(session)
+    }
+
+    async fn run(&mut self, runner: &mut Runner<'_>) -> Result<End> {
+        let ledger = runner.ledger;
+        let mut appended = ledger.appended();
+        let (mut quiet, mut pause) = (0, runner.options.idle_at_least);
+        loop {
+            // Whatever rings from here on may have come too late for this round.
+            appended.mark_unchanged();
+            let moved = self.poll(ledger).await?;
+            self.look_up(ledger).await?;
+            let put = self.put(runner, !moved).await?;
+            if put.is_none() {
+                return Ok(End::Lost);
+            }
+            self.tell(runner, moved);
+            if moved || put == Some(true) {
+                (quiet, pause) = (0, runner.options.idle_at_least);
+                continue;
+            }
+            quiet += 1;
+            self.overdue(ledger).await?;
+            // What others wait for may have been put by somebody else, a rebuild perhaps.
+            if self.plan.waiting() > 0 && quiet % QUIET == 0 && self.is_behind(ledger).await? {
+                return Ok(End::Lost);
+            }
+            let enough = if self.plan.waiting() == 0 { QUIET } else { QUIET_WAITING };
+            if quiet == enough {
+                runner.so_far.caught_up = true;
+                runner.so_far.lag = Duration::ZERO;
+                (runner.progress)(&runner.so_far);
+            }
+            if quiet >= enough && runner.options.until == Until::CaughtUp {
+                return Ok(End::CaughtUp);
+            }
+            if quiet < enough {
+                ledger.dynamo().env().sleep(runner.options.idle_at_least.min(Duration::from_millis(20))).await;
+            } else {
+                let _ = tokio::time::timeout(pause, appended.changed()).await;
+                pause = (pause * 2).min(runner.options.idle_at_most);
+            }
+        }
+    }
+
+    /// A page of every shard that may be read; whether anything came.
+    async fn poll(&mut self, ledger: &Ledger) -> Result<bool> {
+        let polled = self.poller.poll(ledger.dynamo(), &self.op, &mut self.plan.shards).await?;
+        for what in &polled.trimmed {
+            self.trimmed(now(ledger), what);
+        }
+        for (shard, records) in polled.records {
+            for record in records {
+                let notice = notice(&record);
+                self.plan.take(&shard, record.sequence, record.at, notice);
+            }
+        }
+        self.plan.emit(now(ledger));
+        Ok(polled.moved)
+    }
+
+    /// Said loudly, and kept in the chain until a rebuild.
+    fn trimmed(&mut self, now: u64, what: &str) {
+        tracing::error!(stream = self.poller.stream, "{what}: commits may be missing from the index; run `fencepost index rebuild`");
+        metrics::counter!("fencepost_index_trimmed_total").increment(1);
+        self.gap = self.gap.or(Some(now));
+    }
+
+    /// Answers what the plan wants to know, until it wants nothing more.
+    async fn look_up(&mut self, ledger: &Ledger) -> Result<()> {
+        loop {
+            let wants = self.plan.wants();
+            if wants.is_empty() {
+                return Ok(());
+            }
+            let op = &self.op;
+            let mut slots = Vec::new();
+            for want in &wants {
+                if let Want::Slot { series, version } = want {
+                    slots.push((series.clone(), *version));
+                }
+            }
+            let reads = slots.into_iter().map(|(series, version)| async move {
+                let found = ledger.commit_at(op, &series, version).await?;
+                Ok::<_, crate::error::Error>((series, version, found))
+            });
+            let found: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
+            for (series, version, found) in found {
+                self.plan.slot_is(&series, version, found, now(ledger));
+            }
+            for want in wants {
+                if let Want::Commit { commit, stamp, series, version } = want {
+                    let indexed = self.recent.holds(ledger, &self.op, commit, stamp).await?;
+                    self.plan.commit_is(&series, version, indexed, now(ledger));
+                }
+            }
+            self.plan.emit(now(ledger));
+        }
+    }
+
+    async fn overdue(&mut self, ledger: &Ledger) -> Result<()> {
+        for Overdue { series, version, since } in self.plan.look_again(now(ledger)) {
+            tracing::error!(
+                series,
+                version,
+                since,
+                "a version has not come for over an hour, and others wait for it: run `fencepost index verify`"
+            );
+        }
+        self.look_up(ledger).await
+    }
+
+    /// Whether somebody else has put an epoch.
+    async fn is_behind(&self, ledger: &Ledger) -> Result<bool> {
+        Ok(!ledger.epochs_from(&self.op, self.number + 1, 1).await?.is_empty())
+    }
+
+    /// Puts what is emitted; whether anything was put, or none where somebody else was first.
+    async fn put(&mut self, runner: &mut Runner<'_>, idle: bool) -> Result<Option<bool>> {
+        let mut any = false;
+        while self.plan.may_put() {
+            let bare = self.plan.queue().is_empty();
+            // Without commits only if shards came or went, so that a later run knows which of them are new; or if records were lost.
+            if bare && !(idle && (self.shards_changed() || self.gap != self.known_gap)) {
+                break;
+            }
+            let ledger = runner.ledger;
+            let template = Epoch {
+                number: self.number + 1,
+                time: now(ledger),
+                writer: runner.writer,
+                stream: Some(self.poller.stream.clone()),
+                shards: self.plan.shards.marks(),
+                ids: Vec::new(),
+                rebuilt: self.rebuilt,
+                gap: self.gap,
+                entries: Vec::new(),
+            };
+            let entries: Vec<Indexed> = self.plan.queue().iter().take(20_000).filter_map(indexed).collect();
+            let count = if bare { 0 } else { template.cut(&entries, self.plan.shards.beyond()) };
+            let (taken, ids) = self.plan.commit(count);
+            let epoch = Epoch { shards: self.plan.shards.marks(), ids, entries: taken.iter().filter_map(indexed).collect(), ..template };
+            if !ledger.put_epoch(&self.op, &epoch).await? {
+                return Ok(None);
+            }
+            any |= !bare;
+            self.number = epoch.number;
+            (self.marks, self.known_gap) = (epoch.shards, epoch.gap);
+            self.put_done(runner, &taken);
+        }
+        Ok(Some(any))
+    }
+
+    fn shards_changed(&self) -> bool {
+        let set = |marks: &BTreeMap<String, Mark>| -> BTreeSet<(String, bool)> {
+            marks.iter().map(|(id, mark)| (id.clone(), *mark == Mark::Finished)).collect()
+        };
+        self.plan.shards.would_change(&set(&self.marks))
+    }
+
+    fn put_done(&self, runner: &mut Runner<'_>, taken: &[Ready]) {
+        let late = taken.iter().filter(|ready| ready.late).count() as u64;
+        if late > 0 {
+            tracing::error!(late, "commits were indexed behind commits that follow them");
+        }
+        metrics::counter!("fencepost_index_epochs_total").increment(1);
+        metrics::counter!("fencepost_index_commits_total").increment(taken.len() as u64);
+        metrics::counter!("fencepost_index_late_total").increment(late);
+        runner.so_far.epochs += 1;
+        runner.so_far.commits += taken.len() as u64;
+        runner.so_far.late += late;
+        tracing::debug!(epoch = self.number, commits = taken.len(), "indexed");
+    }
+
+    fn tell(&self, runner: &mut Runner<'_>, moved: bool) {
+        let now = now(runner.ledger);
+        let lag = self.plan.shards.behind().filter(|_| moved).map_or(0, |at| now.saturating_sub(at));
+        runner.so_far.lag = Duration::from_micros(lag);
+        runner.so_far.waiting = self.plan.waiting() as u64;
+        runner.so_far.trimmed = self.gap.is_some();
+        runner.so_far.caught_up &= !moved;
+        metrics::gauge!("fencepost_index_lag_seconds").set(runner.so_far.lag.as_secs_f64());
+        metrics::gauge!("fencepost_index_waiting").set(self.plan.waiting() as f64);
+        if moved {
+            (runner.progress)(&runner.so_far);
+        }
+    }
+}
+
+/// Only an INSERT counts: slots are put once. What cannot be read is said and left out: no record may block its shard.
+fn notice(record: &Record) -> Option<Notice> {
+    if record.change != Change::Insert {
+        return None;
+    }
+    Notice::of_item(&record.image).unwrap_or_else(|error| {
+        tracing::error!(%error, "a record of the stream cannot be read, and is not indexed");
+        None
+    })
+}
+
+pub(super) fn indexed(ready: &Ready) -> Option<Indexed> {
+    let (namespace, home) = split(&ready.home.0)?;
+    let slots = ready.slots.iter().filter_map(|(key, version)| Some((split(key)?.1, *version))).collect();
+    Some(Indexed::new(namespace.into(), ready.commit, ready.stamp, (home, ready.home.1), slots, ready.types.clone(), Some(ready.events)))
+}
+
+pub(super) fn now(ledger: &Ledger) -> u64 {
+    u64::try_from(ledger.dynamo().env().now().as_microsecond()).unwrap_or(0)
+}

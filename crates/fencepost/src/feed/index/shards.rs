@@ -1,0 +1,197 @@
+//! How far each shard has been read and emitted, which of them to read next, and what an epoch says of them. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::dynamo::records::{Sequence, Shard, Start};
+use crate::event::CommitId;
+use crate::layout::ledger::epoch::Mark;
+
+/// Streams forget after a day.
+const DAY: u64 = 24 * 3_600_000_000;
+/// Ids that an epoch lists: past this only the shard that is furthest behind is read on …
+const SOFT: usize = 4_096;
+/// … and past this only shards that have little beyond their number: 16 bytes each, in an item of 400 KB.
+const HARD: usize = 12_288;
+/// Little.
+const SHORT: usize = 1_024;
+
+/// The shards that are not wholly emitted, and those of which no child is known yet.
+#[derive(Debug, Default)]
+pub(crate) struct Shards {
+    all: BTreeMap<String, Reading>,
+}
+
+#[derive(Debug, Default)]
+struct Reading {
+    parent: Option<String>,
+    /// All up to here is in the index.
+    done: Option<Sequence>,
+    /// This run has read up to here.
+    read: Option<Sequence>,
+    /// The chain's writer had read up to here, and this run has not yet.
+    reach: Option<Sequence>,
+    /// When the last record read was written: what is unread is not older.
+    at: u64,
+    /// Records beyond the number, each with its commit; runs of those that do not count are one.
+    beyond: VecDeque<(Sequence, Option<CommitId>)>,
+    /// Closed, and read to its end.
+    ended: bool,
+    /// … and all of it is in the index.
+    finished: bool,
+}
+
+/// What a look at the stream's shards brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Not known before.
+    pub(crate) new: usize,
+    /// Gone before they were read to their end.
+    pub(crate) lost: Vec<String>,
+}
+
+impl Shards {
+    /// As an epoch left them.
+    pub(crate) fn resume(marks: &BTreeMap<String, Mark>) -> Self {
+        let reading = |mark: &Mark| match mark {
+            Mark::Finished => Reading { ended: true, finished: true, ..Reading::default() },
+            Mark::At { done, read } => {
+                Reading { done: done.clone(), reach: read.clone().filter(|read| Some(read) > done.as_ref()), ..Reading::default() }
+            }
+        };
+        Self { all: marks.iter().map(|(id, mark)| (id.clone(), reading(mark))).collect() }
+    }
+
+    /// What an epoch says of them.
+    pub(crate) fn marks(&self) -> BTreeMap<String, Mark> {
+        let mark = |reading: &Reading| match reading.finished {
+            true => Mark::Finished,
+            false => Mark::At { done: reading.done.clone(), read: reading.read.clone().max(reading.reach.clone()) },
+        };
+        self.all.iter().map(|(id, reading)| (id.clone(), mark(reading))).collect()
+    }
+
+    /// Takes in what the stream says of its shards. A finished shard is kept until a child of it is known, so that one which is not known
+    /// is new, unless one that descends from it is known.
+    pub(crate) fn describe(&mut self, described: &[Shard]) -> Found {
+        let mut found = Found::default();
+        let there: BTreeMap<&str, &Shard> = described.iter().map(|shard| (shard.id.as_str(), shard)).collect();
+        let mut forebears = BTreeSet::new();
+        for id in self.all.keys() {
+            let mut at = there.get(id.as_str()).and_then(|shard| shard.parent.as_deref());
+            while let Some(parent) = at.filter(|parent| forebears.insert((*parent).to_owned())) {
+                at = there.get(parent).and_then(|shard| shard.parent.as_deref());
+            }
+        }
+        for shard in described {
+            if let Some(known) = self.all.get_mut(&shard.id) {
+                known.parent = shard.parent.clone();
+            } else if !forebears.contains(&shard.id) {
+                found.new += 1;
+                self.all.insert(shard.id.clone(), Reading { parent: shard.parent.clone(), ..Reading::default() });
+            }
+        }
+        let parents: BTreeSet<String> = self.all.values().filter_map(|reading| reading.parent.clone()).collect();
+        self.all.retain(|id, reading| {
+            let gone = !there.contains_key(id.as_str());
+            if gone && !reading.ended {
+                found.lost.push(id.clone());
+            }
+            // Of one that is gone nothing more can come; one whose child is known need not be remembered.
+            !(gone && (reading.finished || !reading.ended) || reading.finished && parents.contains(id))
+        });
+        found
+    }
+
+    /// Which shards to read on, each from where on where it was not read in this run: parents before their children.
+    pub(crate) fn to_read(&self) -> Vec<String> {
+        let ids = self.beyond();
+        let open = |reading: &&Reading| !reading.ended && self.parent_is_read(reading);
+        let behind = self.all.values().filter(open).map(|reading| reading.at).min();
+        let may = |reading: &&Reading| {
+            ids < SOFT || reading.beyond.len() < SHORT || (ids < HARD && Some(reading.at) == behind) || reading.reach.is_some()
+        };
+        self.all.iter().filter(|(_, reading)| open(reading) && may(reading)).map(|(id, _)| id.clone()).collect()
+    }
+
+    fn parent_is_read(&self, reading: &Reading) -> bool {
+        reading.parent.as_ref().and_then(|parent| self.all.get(parent)).is_none_or(|parent| parent.ended)
+    }
+
+    /// From where on to read this shard.
+    pub(crate) fn start(&self, shard: &str) -> Start {
+        let at = self.all.get(shard).and_then(|reading| reading.read.clone().or_else(|| reading.done.clone()));
+        at.map_or(Start::Oldest, Start::After)
+    }
+
+    /// A record was read; whether it is one that was not read before, since a page may come twice.
+    pub(crate) fn read(&mut self, shard: &str, sequence: Sequence, at: u64, commit: Option<CommitId>) -> bool {
+        let Some(reading) = self.all.get_mut(shard) else { return false };
+        if reading.read.as_ref().max(reading.done.as_ref()).is_some_and(|read| sequence <= *read) {
+            return false;
+        }
+        reading.at = reading.at.max(at);
+        reading.read = Some(sequence.clone());
+        reading.reach.take_if(|reach| *reach <= sequence);
+        match (reading.beyond.back_mut(), commit) {
+            (Some((last, None)), None) => *last = sequence,
+            (_, commit) => reading.beyond.push_back((sequence, commit)),
+        }
+        true
+    }
+
+    /// A shard is closed and was read to its end.
+    pub(crate) fn ended(&mut self, shard: &str) {
+        if let Some(reading) = self.all.get_mut(shard) {
+            reading.ended = true;
+            reading.reach = None;
+        }
+    }
+
+    /// What should be read of a shard is gone: it is read on from what is still there.
+    pub(crate) fn lost(&mut self, shard: &str) {
+        if let Some(reading) = self.all.get_mut(shard) {
+            (reading.done, reading.read, reading.reach) = (None, None, None);
+        }
+    }
+
+    /// Whether every shard was read to where the chain's writer had been.
+    pub(crate) fn has_reached(&self) -> bool {
+        self.all.values().all(|reading| reading.reach.is_none() || reading.ended)
+    }
+
+    /// No unread record is older than this.
+    pub(crate) fn horizon(&self, now: u64) -> u64 {
+        let oldest = now.saturating_sub(DAY);
+        self.all.values().filter(|reading| !reading.ended).map(|reading| reading.at.max(oldest)).min().unwrap_or(oldest)
+    }
+
+    /// Moves every number up to what is not in the index yet; the ids that are in it beyond the numbers.
+    pub(crate) fn settle(&mut self, is_put: impl Fn(CommitId) -> bool) -> Vec<CommitId> {
+        let mut ids = BTreeSet::new();
+        for reading in self.all.values_mut() {
+            while reading.beyond.front().is_some_and(|(_, commit)| commit.is_none_or(&is_put)) {
+                reading.done = reading.beyond.pop_front().map(|(sequence, _)| sequence);
+            }
+            reading.finished = reading.ended && reading.beyond.is_empty();
+            ids.extend(reading.beyond.iter().filter_map(|(_, commit)| *commit).filter(|commit| is_put(*commit)));
+        }
+        ids.into_iter().collect()
+    }
+
+    /// How many ids an epoch lists at most.
+    pub(crate) fn beyond(&self) -> usize {
+        self.all.values().map(|reading| reading.beyond.len()).sum()
+    }
+
+    /// Whether an epoch put now would name other shards than these, or call another one finished.
+    pub(crate) fn would_change(&self, known: &BTreeSet<(String, bool)>) -> bool {
+        let finished = |reading: &Reading| reading.ended && reading.beyond.is_empty();
+        let now: BTreeSet<(String, bool)> = self.all.iter().map(|(id, reading)| (id.clone(), finished(reading))).collect();
+        now != *known
+    }
+
+    /// How long ago the record was written that was read last, of the shard that is furthest behind; none before any was read.
+    pub(crate) fn behind(&self) -> Option<u64> {
+        self.all.values().filter(|reading| !reading.ended && reading.at > 0).map(|reading| reading.at).min()
+    }
+}

@@ -1,0 +1,320 @@
+//! Random histories of the plan: commits over a few series, records scattered over shards that split and close, delayed, swapped and read
+//! twice, two indexers that crash and race, and hours that pass. Every commit must come out once, after its predecessor on every series.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use uuid::Uuid;
+
+use super::mutation::Mutation;
+use super::plan::{HOUR, Plan, Want};
+use super::shards::Shards;
+use crate::dynamo::records::{Sequence, Shard, Start};
+use crate::event::CommitId;
+use crate::layout::ledger::epoch::Mark;
+use crate::layout::ledger::notice::Notice;
+
+const SERIES: u64 = 5;
+const COMMITS: u64 = 40;
+const MINUTE: u64 = 60_000_000;
+
+#[derive(Debug, Clone)]
+struct Commit {
+    stamp: u64,
+    slots: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    parent: Option<String>,
+    records: Vec<(u64, Notice)>,
+    closed: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Link {
+    commits: Vec<CommitId>,
+    marks: BTreeMap<String, Mark>,
+    ids: Vec<CommitId>,
+}
+
+#[derive(Debug, Default)]
+struct Indexer {
+    plan: Plan,
+    /// How many epochs it knows of.
+    number: usize,
+}
+
+struct World {
+    rng: fastrand::Rng,
+    mutation: Option<Mutation>,
+    now: u64,
+    commits: HashMap<CommitId, Commit>,
+    table: HashMap<(String, u64), CommitId>,
+    ends: BTreeMap<String, u64>,
+    /// Records on their way to a shard: when they were written, and what they say.
+    underway: Vec<(u64, Notice)>,
+    shards: BTreeMap<String, Shelf>,
+    chain: Vec<Link>,
+    indexers: [Option<Indexer>; 2],
+    /// Commits that were put behind their turn, by any indexer. One that loses the race may have thought so of what the other put.
+    late: u64,
+}
+
+impl World {
+    fn new(seed: u64, mutation: Option<Mutation>) -> Self {
+        let shards = (0..3).map(|n| (format!("s{n}"), Shelf::default())).collect();
+        Self {
+            rng: fastrand::Rng::with_seed(seed),
+            mutation,
+            now: 1_767_225_600_000_000,
+            commits: HashMap::new(),
+            table: HashMap::new(),
+            ends: BTreeMap::new(),
+            underway: Vec::new(),
+            shards,
+            chain: Vec::new(),
+            indexers: [None, None],
+            late: 0,
+        }
+    }
+
+    fn write(&mut self) {
+        let commit = CommitId(Uuid::from_u128(u128::from(self.commits.len() as u64) + 1));
+        let mut slots = BTreeMap::new();
+        for _ in 0..self.rng.u64(1..=3) {
+            let series = format!("t/main/{}", self.rng.u64(0..SERIES));
+            let next = self.ends.get(&series).copied().unwrap_or(0) + 1;
+            slots.insert(series, next);
+        }
+        // Above all that it follows, and by a clock that is up to a quarter of an hour off.
+        let follows = slots.iter().filter_map(|(series, v)| self.table.get(&(series.clone(), v - 1))).map(|c| self.commits[c].stamp).max();
+        let clock = self.now + self.rng.u64(0..30 * MINUTE) - 15 * MINUTE;
+        let stamp = 1 + follows.unwrap_or(0).max(clock);
+        let home = slots.keys().nth(self.rng.usize(0..slots.len())).cloned().expect("a slot");
+        for (series, version) in &slots {
+            self.ends.insert(series.clone(), *version);
+            self.table.insert((series.clone(), *version), commit);
+            let all = (*series == home).then(|| slots.clone());
+            let notice = Notice { commit, stamp, series: series.clone(), version: *version, slots: all, types: None, events: 1 };
+            self.underway.push((self.now, notice));
+        }
+        self.commits.insert(commit, Commit { stamp, slots });
+    }
+
+    /// One record arrives, in any open shard, whenever it was written.
+    fn arrive(&mut self) {
+        if self.underway.is_empty() {
+            return;
+        }
+        // Mostly the oldest first; now and then any.
+        let at = if self.rng.u8(0..4) > 0 { 0 } else { self.rng.usize(0..self.underway.len()) };
+        let (written, notice) = self.underway.remove(at);
+        let open: Vec<&String> = self.shards.iter().filter(|(_, shelf)| !shelf.closed).map(|(id, _)| id).collect();
+        let shard = open[self.rng.usize(0..open.len())].clone();
+        self.shards.get_mut(&shard).expect("it is open").records.push((written, notice));
+    }
+
+    fn split(&mut self) {
+        if self.shards.len() > 8 {
+            return;
+        }
+        let open: Vec<String> = self.shards.iter().filter(|(_, shelf)| !shelf.closed).map(|(id, _)| id.clone()).collect();
+        let shard = open[self.rng.usize(0..open.len())].clone();
+        self.shards.get_mut(&shard).expect("it is open").closed = true;
+        for _ in 0..self.rng.usize(1..=2) {
+            let id = format!("s{}", self.shards.len());
+            self.shards.insert(id, Shelf { parent: Some(shard.clone()), ..Shelf::default() });
+        }
+    }
+
+    fn start(&mut self, which: usize) {
+        let (marks, ids) = self.chain.last().map(|link| (link.marks.clone(), link.ids.clone())).unwrap_or_default();
+        let plan = Plan::new(Shards::resume(&marks), ids.into_iter().collect(), self.mutation);
+        self.indexers[which] = Some(Indexer { plan, number: self.chain.len() });
+    }
+
+    fn described(&self) -> Vec<Shard> {
+        self.shards.iter().map(|(id, shelf)| Shard { id: id.clone(), parent: shelf.parent.clone() }).collect()
+    }
+
+    /// One turn of an indexer: a page of one shard, what it wants, and perhaps a put. Whether anything moved.
+    fn turn(&mut self, which: usize, whole: bool) -> bool {
+        if self.indexers[which].is_none() {
+            self.start(which);
+        }
+        let described = self.described();
+        let mut indexer = self.indexers[which].take().expect("it was started");
+        indexer.plan.shards.describe(&described);
+        let to_read = indexer.plan.shards.to_read();
+        let mut moved = false;
+        let pages = if whole { to_read.len() } else { 1.min(to_read.len()) };
+        let first = if to_read.is_empty() { 0 } else { self.rng.usize(0..to_read.len()) };
+        for n in 0..pages {
+            moved |= self.page(&mut indexer, &to_read[(first + n) % to_read.len()]);
+        }
+        indexer.plan.look_again(self.now);
+        self.answer(&mut indexer.plan);
+        indexer.plan.emit(self.now);
+        let putting = whole || self.rng.u8(0..3) == 0;
+        if putting && indexer.plan.may_put() && !indexer.plan.queue().is_empty() {
+            moved = true;
+            let count = self.rng.usize(1..=indexer.plan.queue().len());
+            let (taken, ids) = indexer.plan.commit(count);
+            let late = taken.iter().filter(|ready| ready.late).count() as u64;
+            let link = Link { commits: taken.iter().map(|ready| ready.commit).collect(), marks: indexer.plan.shards.marks(), ids };
+            if self.chain.len() == indexer.number {
+                self.chain.push(link);
+                self.late += late;
+                indexer.number += 1;
+            } else if self.mutation == Some(Mutation::NoPutIfAbsent) {
+                self.chain[indexer.number] = link;
+                indexer.number += 1;
+            } else {
+                // The race is lost: again from the chain.
+                return true;
+            }
+        }
+        self.indexers[which] = Some(indexer);
+        moved
+    }
+
+    fn page(&mut self, indexer: &mut Indexer, shard: &str) -> bool {
+        let shelf = &self.shards[shard];
+        let behind = match indexer.plan.shards.start(shard) {
+            Start::Oldest => 0,
+            Start::After(sequence) => sequence.as_str().parse::<usize>().expect("a number") + 1,
+        };
+        // Now and then a page comes again.
+        let again = self.rng.u8(0..8) == 0;
+        let from = if again { behind.saturating_sub(2) } else { behind };
+        let to = (behind + self.rng.usize(0..6)).min(shelf.records.len());
+        for (at, (written, notice)) in shelf.records[..to].iter().enumerate().skip(from) {
+            indexer.plan.take(shard, Sequence::new(at.to_string()), *written, Some(notice.clone()));
+        }
+        let ends = shelf.closed && to == shelf.records.len();
+        if ends {
+            indexer.plan.shards.ended(shard);
+        }
+        to > behind || ends
+    }
+
+    fn answer(&mut self, plan: &mut Plan) {
+        loop {
+            let wants = plan.wants();
+            if wants.is_empty() {
+                return;
+            }
+            for want in wants {
+                match want {
+                    Want::Slot { series, version } => {
+                        let found = self.table.get(&(series.clone(), version)).map(|commit| (*commit, self.commits[commit].stamp));
+                        plan.slot_is(&series, version, found, self.now);
+                    }
+                    Want::Commit { commit, series, version, .. } => {
+                        let indexed = self.chain.iter().any(|link| link.commits.contains(&commit));
+                        plan.commit_is(&series, version, indexed, self.now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn run(&mut self) -> Result<u64, String> {
+        while (self.commits.len() as u64) < COMMITS || self.rng.u8(0..40) > 0 {
+            match self.rng.u8(0..100) {
+                0..25 if (self.commits.len() as u64) < COMMITS => self.write(),
+                0..50 => self.arrive(),
+                50..80 => {
+                    self.turn(0, false);
+                }
+                80..92 => {
+                    self.turn(1, false);
+                }
+                92..95 => {
+                    let which = self.rng.usize(0..2);
+                    self.indexers[which] = None;
+                }
+                95 => self.split(),
+                96 => {
+                    // Hours pass only when nothing is on its way: a record is in its shard within minutes.
+                    while !self.underway.is_empty() {
+                        self.arrive();
+                    }
+                    self.now += self.rng.u64(20 * MINUTE..3 * HOUR);
+                }
+                _ => self.now += self.rng.u64(1_000..3_000_000),
+            }
+        }
+        while !self.underway.is_empty() {
+            self.arrive();
+        }
+        // Whatever crashed before: from now on the first runs in peace.
+        self.indexers[1] = None;
+        let mut idle = 0;
+        while idle < 40 {
+            idle = if self.turn(0, true) { 0 } else { idle + 1 };
+            self.now += 5_000_000;
+        }
+        self.audit()?;
+        Ok(self.late)
+    }
+
+    fn audit(&self) -> Result<(), String> {
+        let mut at: HashMap<CommitId, usize> = HashMap::new();
+        for (n, commit) in self.chain.iter().flat_map(|link| &link.commits).enumerate() {
+            if at.insert(*commit, n).is_some() {
+                return Err(format!("twice: {commit}"));
+            }
+        }
+        let mut missing: BTreeSet<CommitId> = self.commits.keys().copied().collect();
+        for commit in at.keys() {
+            missing.remove(commit);
+        }
+        if let Some(commit) = missing.first() {
+            return Err(format!("lost: {commit} and {} more", missing.len() - 1));
+        }
+        for (commit, what) in &self.commits {
+            for (series, version) in what.slots.iter().filter(|(_, version)| **version > 1) {
+                let before = self.table[&(series.clone(), version - 1)];
+                if at[&before] > at[commit] {
+                    return Err(format!("order: {commit} before {before} on {series}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn first_failure(seeds: std::ops::Range<u64>, mutation: Option<Mutation>) -> Option<(u64, String)> {
+    seeds.into_iter().find_map(|seed| World::new(seed, mutation).run().err().map(|why| (seed, why)))
+}
+
+#[test]
+fn every_commit_is_indexed_once_and_after_its_predecessors() {
+    let rounds = std::env::var("FENCEPOST_INDEX_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(800);
+    let mut late = 0;
+    for seed in 0..rounds {
+        match World::new(seed, None).run() {
+            Ok(more) => late += more,
+            Err(why) => panic!("seed {seed}: {why}"),
+        }
+    }
+    assert_eq!(late, 0, "nothing comes behind its turn");
+}
+
+#[test]
+fn each_mutation_is_caught() {
+    use Mutation::*;
+    for (mutation, known_by) in [
+        (NoListOfIds, "twice"),
+        (PutBeforeReached, "twice"),
+        (NoBarrier, "order"),
+        (NoPutIfAbsent, "lost"),
+        (ShardOrderTrusted, "order"),
+        (NoLook, "lost"),
+        (NumberPastWaiting, "lost"),
+    ] {
+        let caught = (0..3_000).find_map(|seed| World::new(seed, Some(mutation)).run().err().filter(|why| why.starts_with(known_by)));
+        assert!(caught.is_some(), "{mutation:?} went unnoticed; first failure: {:?}", first_failure(0..3_000, Some(mutation)));
+    }
+}

@@ -1,0 +1,183 @@
+//! The feed over the index: epochs read strongly one after the other, filtered by what they say of each commit, and then its events fetched.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use tokio::sync::watch;
+
+use super::{Delivery, Feed, From};
+use crate::error::Result;
+use crate::layout::ledger::Ledger;
+use crate::layout::ledger::epoch::Indexed;
+use crate::layout::ledger::token::IndexReached;
+use crate::query::Query;
+
+/// Nothing new: asked again after this, twice as long each time …
+const SOON: Duration = Duration::from_millis(20);
+/// … up to this. An append or an epoch through the same instance rings at once.
+const IDLE: Duration = Duration::from_secs(1);
+/// Epochs, commits and events held at a time.
+const EPOCHS: i32 = 4;
+const COMMITS: usize = 64;
+const EVENTS: u64 = 1_024;
+/// A commit of which that is not known is taken for this many events.
+const UNKNOWN: u32 = 32;
+
+/// The feed of a ledger in `streams` mode.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexFeed(pub(crate) Ledger);
+
+impl Feed for IndexFeed {
+    fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
+        let ledger = self.0.clone();
+        let start = async move {
+            let cursor = match Cursor::start(ledger, from, query).await {
+                Ok(cursor) => cursor,
+                Err(error) => return stream::once(async { Err(error) }).left_stream(),
+            };
+            let deliveries = stream::try_unfold(cursor, |mut cursor| async move {
+                let next = cursor.next().await?;
+                Ok(Some((next, cursor)))
+            });
+            deliveries.right_stream()
+        };
+        stream::once(start).flatten().boxed()
+    }
+}
+
+/// One subscription: how far it has come, and what it has read ahead.
+#[derive(Debug)]
+struct Cursor {
+    ledger: Ledger,
+    query: Query,
+    /// All before it was handed over or passed over.
+    reached: IndexReached,
+    /// Commits that may match, read ahead.
+    ahead: VecDeque<Ahead>,
+    /// The epoch to read next.
+    next_epoch: u64,
+    /// Where the cursor is once all that was read ahead is handed over.
+    end: (u64, u64),
+    ready: VecDeque<Delivery>,
+    /// Whether anything was passed since it was last said that all is caught up.
+    moved: bool,
+    pause: Duration,
+    appended: watch::Receiver<()>,
+}
+
+/// A commit, its place, and the place behind it: epoch and entry.
+#[derive(Debug)]
+struct Ahead {
+    commit: Indexed,
+    at: (u64, u64),
+    behind: (u64, u64),
+}
+
+impl Cursor {
+    async fn start(ledger: Ledger, from: From, query: Query) -> Result<Cursor> {
+        let incarnation = ledger.settings().incarnation;
+        let at = |epoch| IndexReached { namespace: ledger.namespace().into(), incarnation, epoch, entry: 0, within: None };
+        let reached = match from {
+            From::Start => at(1),
+            From::Now => at(1 + ledger.last_epoch(&ledger.dynamo().op()).await?.map_or(0, |epoch| epoch.number)),
+            From::Checkpoint(checkpoint) => IndexReached::open(&checkpoint, ledger.namespace(), incarnation)?,
+        };
+        let (next_epoch, end) = (reached.epoch, (reached.epoch, reached.entry));
+        let appended = ledger.appended();
+        let (ahead, ready) = (VecDeque::new(), VecDeque::new());
+        Ok(Cursor { ledger, query, reached, ahead, next_epoch, end, ready, moved: true, pause: SOON, appended })
+    }
+
+    async fn next(&mut self) -> Result<Delivery> {
+        loop {
+            if let Some(delivery) = self.ready.pop_front() {
+                return Ok(delivery);
+            }
+            if !self.ahead.is_empty() {
+                self.fetch().await?;
+                continue;
+            }
+            // Whatever rings from here on may have come too late for this read.
+            self.appended.mark_unchanged();
+            if self.read_ahead().await? {
+                self.pause = SOON;
+                continue;
+            }
+            if std::mem::take(&mut self.moved) {
+                return Ok(Delivery::CaughtUp { checkpoint: self.reached.seal() });
+            }
+            // What was appended here shows in the index within moments.
+            match tokio::time::timeout(self.pause, self.appended.changed()).await {
+                Ok(_) => self.pause = SOON,
+                Err(_) => self.pause = (self.pause * 2).min(IDLE),
+            }
+        }
+    }
+
+    /// A few epochs more; whether there were any.
+    async fn read_ahead(&mut self) -> Result<bool> {
+        let op = self.ledger.dynamo().long_op();
+        let epochs = self.ledger.epochs_from(&op, self.next_epoch, EPOCHS).await?;
+        for epoch in &epochs {
+            let count = epoch.entries.len() as u64;
+            // Only the first epoch after a resume begins in the middle.
+            let skip = if epoch.number == self.end.0 { self.end.1 } else { 0 };
+            for (entry, behind) in epoch.entries.iter().zip(1..).skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
+                if entry.namespace == self.ledger.namespace() && entry.may_match(&self.query) {
+                    let at = (epoch.number, behind - 1);
+                    let behind = if behind == count { (epoch.number + 1, 0) } else { (epoch.number, behind) };
+                    self.ahead.push_back(Ahead { commit: entry.clone(), at, behind });
+                }
+            }
+            self.next_epoch = epoch.number + 1;
+            self.end = (self.next_epoch, 0);
+        }
+        self.pass_over();
+        self.moved |= !epochs.is_empty();
+        Ok(!epochs.is_empty())
+    }
+
+    /// Of what is left nothing matches.
+    fn pass_over(&mut self) {
+        if self.ahead.is_empty() && (self.reached.epoch, self.reached.entry) != self.end {
+            (self.reached.epoch, self.reached.entry) = self.end;
+            self.reached.within = None;
+        }
+    }
+
+    /// The events of the next commits: as many at once as a request takes, and no more events than are to be held.
+    async fn fetch(&mut self) -> Result<()> {
+        let mut events = 0;
+        let mut count = 0;
+        for ahead in self.ahead.iter().take(COMMITS) {
+            events += u64::from(ahead.commit.events.unwrap_or(UNKNOWN));
+            count += 1;
+            if events >= EVENTS {
+                break;
+            }
+        }
+        let commits: Vec<Indexed> = self.ahead.iter().take(count).map(|ahead| ahead.commit.clone()).collect();
+        let fetched = self.ledger.indexed_events(&commits, &self.query).await?;
+        for (Ahead { at: own, behind, .. }, events) in self.ahead.drain(..count).zip(fetched) {
+            // Another query may have begun before: what was handed over of one commit says nothing of another.
+            let done = self.reached.within.filter(|_| (self.reached.epoch, self.reached.entry) == own);
+            let last = events.len();
+            for (at, (index, event)) in events.into_iter().enumerate() {
+                if done.is_some_and(|done| index <= done) {
+                    continue;
+                }
+                let mut reached = self.reached.clone();
+                let whole = at + 1 == last;
+                (reached.epoch, reached.entry) = if whole { behind } else { own };
+                reached.within = (!whole).then_some(index);
+                self.ready.push_back(Delivery::Event { event: Box::new(event), checkpoint: reached.seal() });
+            }
+            (self.reached.epoch, self.reached.entry) = behind;
+            self.reached.within = None;
+        }
+        self.pass_over();
+        Ok(())
+    }
+}

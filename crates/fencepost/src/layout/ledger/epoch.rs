@@ -1,0 +1,333 @@
+//! Epochs: the items of the index of `streams` mode, to and from attributes. One chain for the table, across namespaces. Pure.
+//!
+//! An epoch is put once, if absent, under the next number. Its wire letters appear here and nowhere else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::item::{HASH, RANGE, corrupt, key, pack, unpack};
+use super::series::Series;
+use crate::dynamo::ITEM_BYTES;
+use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, size, text, wrong};
+use crate::dynamo::records::Sequence;
+use crate::error::Error;
+use crate::event::{CommitId, EventType, Tag};
+use crate::query::{Query, QueryItem};
+
+/// The hash key of all epochs.
+pub(crate) const CHAIN: &str = "x";
+/// An epoch is cut at this many bytes.
+pub(crate) const EPOCH_BYTES: usize = 300 * 1024;
+/// More distinct types than this in a commit: none are listed, meaning any.
+const LISTED_TYPES: usize = 32;
+/// More tags than this: only the home is named, and tells.
+const LISTED_TAGS: usize = 98;
+/// Entries of one epoch, so that its reader's memory is bounded.
+const MAX_ENTRIES: usize = 20_000;
+
+const ENTRIES: &str = "e";
+const COUNT: &str = "n";
+const TIME: &str = "s";
+const SHARDS: &str = "h";
+const IDS: &str = "i";
+const STREAM: &str = "a";
+const WRITER: &str = "w";
+const REBUILT: &str = "b";
+const GAP: &str = "g";
+const DONE: &str = "d";
+const READ: &str = "r";
+const FINISHED: &str = "f";
+
+/// A part of the index: commits in order, and how far the stream was read and emitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    pub(crate) number: u64,
+    /// When it was put, by its writer's clock, in microseconds since 1970.
+    pub(crate) time: u64,
+    /// The run that put it, so that a lost answer is told from a lost race.
+    pub(crate) writer: Uuid,
+    /// The stream that the shards belong to.
+    pub(crate) stream: Option<String>,
+    /// Every shard that is not wholly in the index, and those whose children are not known yet.
+    pub(crate) shards: BTreeMap<String, Mark>,
+    /// Commits in the index whose records lie beyond a shard's number.
+    pub(crate) ids: Vec<CommitId>,
+    /// The first epoch of a rebuild of the last day: its commits may come again by the stream.
+    pub(crate) rebuilt: Option<u64>,
+    /// When it was found that records were trimmed before they were read; a rebuild clears it.
+    pub(crate) gap: Option<u64>,
+    pub(crate) entries: Vec<Indexed>,
+}
+
+/// How far a shard is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// All up to `done` is in the index; the writer had read up to `read`.
+    At { done: Option<Sequence>, read: Option<Sequence> },
+    /// Closed, and all of it is in the index.
+    Finished,
+}
+
+/// A commit in the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Indexed {
+    pub(crate) namespace: String,
+    pub(crate) commit: CommitId,
+    pub(crate) stamp: u64,
+    pub(crate) home: (Series, u64),
+    /// Every slot; none: too many, and the home tells.
+    pub(crate) slots: Option<BTreeMap<Series, u64>>,
+    /// The types of its events; none: too many, meaning any.
+    pub(crate) types: Option<BTreeSet<EventType>>,
+    /// How many events it has at most, where that is known: a reader holds so many at a time.
+    pub(crate) events: Option<u32>,
+}
+
+/// The same in the epoch's bytes. Names are short names; the home's is among the slots, by index.
+#[derive(Debug, Serialize, Deserialize)]
+struct Wire {
+    namespace: String,
+    commit: [u8; 16],
+    stamp: u64,
+    home: u32,
+    slots: Vec<(String, u64)>,
+    whole: bool,
+    types: Option<Vec<String>>,
+    events: Option<u32>,
+}
+
+impl Indexed {
+    /// Leaves out the lists that are too long.
+    pub(crate) fn new(
+        namespace: String,
+        commit: CommitId,
+        stamp: u64,
+        home: (Series, u64),
+        slots: BTreeMap<Series, u64>,
+        types: Option<BTreeSet<EventType>>,
+        events: Option<u32>,
+    ) -> Self {
+        let tags = slots.keys().filter(|series| matches!(series, Series::Tag(_))).count();
+        let types = types.filter(|types| types.len() <= LISTED_TYPES);
+        Self { namespace, commit, stamp, home, slots: (tags <= LISTED_TAGS).then_some(slots), types, events }
+    }
+
+    /// Whether it can hold an event that matches, by its types and tags.
+    pub(crate) fn may_match(&self, query: &Query) -> bool {
+        let carries = |tag: &Tag| self.slots.as_ref().is_none_or(|slots| slots.contains_key(&Series::Tag(tag.clone())));
+        let has = |item: &QueryItem| item.types().is_empty() || self.types.as_ref().is_none_or(|own| !own.is_disjoint(item.types()));
+        query.is_all() || query.items().iter().any(|item| has(item) && item.tags().iter().all(carries))
+    }
+
+    fn wire(&self) -> Wire {
+        let home = || vec![(self.home.0.short(), self.home.1)];
+        let slots = self.slots.as_ref().map_or_else(home, |slots| slots.iter().map(|(series, v)| (series.short(), *v)).collect());
+        let at = slots.iter().position(|(name, _)| *name == self.home.0.short()).unwrap_or(0);
+        Wire {
+            namespace: self.namespace.clone(),
+            commit: self.commit.0.into_bytes(),
+            stamp: self.stamp,
+            home: u32::try_from(at).unwrap_or(0),
+            slots,
+            whole: self.slots.is_some(),
+            types: self.types.as_ref().map(|types| types.iter().map(|t| t.as_str().to_owned()).collect()),
+            events: self.events,
+        }
+    }
+
+    fn of_wire(wire: Wire) -> Option<Self> {
+        let slots: Vec<(Series, u64)> =
+            wire.slots.into_iter().map(|(name, version)| Some((Series::parse(&name)?, version))).collect::<Option<_>>()?;
+        let home = slots.get(usize::try_from(wire.home).ok()?)?.clone();
+        let types = match wire.types {
+            Some(types) => Some(types.iter().map(|t| EventType::new(t).ok()).collect::<Option<BTreeSet<_>>>()?),
+            None => None,
+        };
+        Some(Self {
+            namespace: wire.namespace,
+            commit: CommitId(Uuid::from_bytes(wire.commit)),
+            stamp: wire.stamp,
+            home,
+            slots: wire.whole.then(|| slots.into_iter().collect()),
+            types,
+            events: wire.events,
+        })
+    }
+}
+
+impl Epoch {
+    pub(crate) fn key(number: u64) -> Item {
+        key(CHAIN.into(), number)
+    }
+
+    /// Its item. The caller sees to it that it fits: [`Epoch::cut`].
+    pub(crate) fn item(&self) -> Item {
+        let mut item = Self::key(self.number);
+        item.insert(TIME.into(), number(self.time));
+        item.insert(WRITER.into(), binary(self.writer.as_bytes().to_vec()));
+        item.insert(COUNT.into(), number(self.entries.len() as u64));
+        if !self.entries.is_empty() {
+            item.insert(ENTRIES.into(), binary(pack_entries(&self.entries)));
+        }
+        if let Some(stream) = &self.stream {
+            item.insert(STREAM.into(), text(stream));
+        }
+        if !self.shards.is_empty() {
+            item.insert(SHARDS.into(), Value::M(self.shards.iter().map(|(id, mark)| (id.clone(), mark.value())).collect()));
+        }
+        if !self.ids.is_empty() {
+            item.insert(IDS.into(), binary(self.ids.iter().flat_map(|id| id.0.into_bytes()).collect::<Vec<u8>>()));
+        }
+        if let Some(epoch) = self.rebuilt {
+            item.insert(REBUILT.into(), number(epoch));
+        }
+        if let Some(time) = self.gap {
+            item.insert(GAP.into(), number(time));
+        }
+        item
+    }
+
+    /// How many of these entries an epoch takes beside what else it says, and so many ids: as many as fit.
+    pub(crate) fn cut(&self, entries: &[Indexed], ids: usize) -> usize {
+        let limit = EPOCH_BYTES.min((ITEM_BYTES - 8 * 1024).saturating_sub(16 * ids));
+        let room = limit.saturating_sub(size(&Epoch { entries: Vec::new(), ids: Vec::new(), ..self.clone() }.item()) + ENTRIES.len());
+        let mut count = entries.len().min(MAX_ENTRIES);
+        while count > 1 {
+            let bytes = pack_entries(&entries[..count]).len();
+            if bytes <= room {
+                break;
+            }
+            count = (count * room / bytes * 9 / 10).clamp(1, count - 1);
+        }
+        count
+    }
+
+    pub(crate) fn of_item(item: &Item) -> Result<Epoch, Error> {
+        decode(item).map_err(|malformed| corrupt(item, &malformed))
+    }
+}
+
+impl Mark {
+    fn value(&self) -> Value {
+        Value::M(match self {
+            Mark::Finished => Item::from([(FINISHED.into(), Value::Bool(true))]),
+            Mark::At { done, read } => [(DONE, done), (READ, read)]
+                .into_iter()
+                .filter_map(|(name, at)| at.as_ref().map(|at| (name.to_owned(), text(at.as_str()))))
+                .collect(),
+        })
+    }
+
+    fn of_value(value: &Value) -> Result<Self, Malformed> {
+        let map = value.as_m().map_err(|_| wrong(SHARDS, "a map of maps"))?;
+        if map.contains_key(FINISHED) {
+            return Ok(Mark::Finished);
+        }
+        let at = |name: &str| Ok(map.maybe_text(name)?.map(Sequence::new));
+        Ok(Mark::At { done: at(DONE)?, read: at(READ)? })
+    }
+}
+
+fn pack_entries(entries: &[Indexed]) -> Vec<u8> {
+    let wire: Vec<Wire> = entries.iter().map(Indexed::wire).collect();
+    // Numbers and texts into memory: nothing to fail.
+    pack(&postcard::to_stdvec(&wire).unwrap_or_default())
+}
+
+fn decode(item: &Item) -> Result<Epoch, Malformed> {
+    if item.text(HASH)? != CHAIN {
+        return Err(wrong(HASH, "the index's"));
+    }
+    let entries = match item.maybe_bytes(ENTRIES)? {
+        None => Vec::new(),
+        Some(bytes) => {
+            let wire: Option<Vec<Wire>> = unpack(bytes).and_then(|bytes| postcard::from_bytes(&bytes).ok());
+            let entries = wire.and_then(|wire| wire.into_iter().map(Indexed::of_wire).collect::<Option<Vec<_>>>());
+            entries.ok_or_else(|| wrong(ENTRIES, "a list of commits"))?
+        }
+    };
+    if item.value(COUNT).and_then(as_number) != Some(entries.len() as u64) {
+        return Err(wrong(COUNT, "the number of commits"));
+    }
+    let ids = item.maybe_bytes(IDS)?.unwrap_or_default();
+    if ids.len() % 16 != 0 {
+        return Err(wrong(IDS, "a list of ids"));
+    }
+    let ids = ids.chunks_exact(16).filter_map(|id| Uuid::from_slice(id).ok()).map(CommitId).collect();
+    let shards = match item.maybe_map(SHARDS)? {
+        Some(map) => map.iter().map(|(id, mark)| Ok((id.clone(), Mark::of_value(mark)?))).collect::<Result<_, Malformed>>()?,
+        None => BTreeMap::new(),
+    };
+    Ok(Epoch {
+        number: item.number(RANGE)?,
+        time: item.number(TIME)?,
+        writer: Uuid::from_slice(item.bytes(WRITER)?).map_err(|_| wrong(WRITER, "an id"))?,
+        stream: item.maybe_text(STREAM)?.map(str::to_owned),
+        shards,
+        ids,
+        rebuilt: item.maybe_number(REBUILT)?,
+        gap: item.maybe_number(GAP)?,
+        entries,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tag(name: &str) -> Series {
+        Series::Tag(Tag::new(name).expect("a tag"))
+    }
+
+    fn entry(n: u128, tags: usize, types: usize) -> Indexed {
+        let slots: BTreeMap<Series, u64> = (0..tags).map(|t| (tag(&format!("course:{n}/{t}")), 3)).collect();
+        let home = slots.first_key_value().map(|(series, v)| (series.clone(), *v)).expect("a slot");
+        let types = (0..types).map(|t| EventType::new(format!("Type{t}")).expect("a type")).collect();
+        Indexed::new("main".into(), CommitId(Uuid::from_u128(n)), 1_767_225_600_000_000, home, slots, Some(types), Some(7))
+    }
+
+    fn epoch(entries: Vec<Indexed>) -> Epoch {
+        let at = |n: &str| Some(Sequence::new(n));
+        Epoch {
+            number: 7,
+            time: 9,
+            writer: Uuid::from_u128(3),
+            stream: Some("arn".into()),
+            shards: [("a".into(), Mark::At { done: None, read: at("12") }), ("b".into(), Mark::Finished)].into(),
+            ids: vec![CommitId(Uuid::from_u128(1)), CommitId(Uuid::from_u128(2))],
+            rebuilt: Some(4),
+            gap: Some(5),
+            entries,
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_read_as_it_was_written() {
+        for epoch in [epoch(vec![entry(1, 2, 1), entry(2, 99, 33)]), epoch(Vec::new())] {
+            assert_eq!(Epoch::of_item(&epoch.item()).expect("reads"), epoch);
+        }
+        let long = entry(2, 99, 33);
+        assert_eq!((long.slots, long.types, long.home), (None, None, (tag("course:2/0"), 3)));
+    }
+
+    #[test]
+    fn an_epoch_is_cut_so_that_it_fits() {
+        let entries: Vec<Indexed> = (0..20_000).map(|n| entry(n * 0x9e37_79b9_7f4a_7c15, 3, 2)).collect();
+        let bare = epoch(Vec::new());
+        let count = bare.cut(&entries, 2);
+        assert!((1_000..20_000).contains(&count), "{count}");
+        let full = epoch(entries[..count].to_vec());
+        assert!(size(&full.item()) <= EPOCH_BYTES, "{}", size(&full.item()));
+        assert_eq!(bare.cut(&entries[..1], 100_000), 1);
+    }
+
+    #[test]
+    fn what_is_not_an_epoch_is_corrupt_and_named() {
+        let mut item = epoch(vec![entry(1, 1, 1)]).item();
+        item.insert(ENTRIES.into(), binary([1, 2, 3]));
+        let error = Epoch::of_item(&item).expect_err("corrupt").to_string();
+        assert!(error.contains("x @7") && error.contains("attribute e"), "{error}");
+    }
+}

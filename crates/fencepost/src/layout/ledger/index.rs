@@ -1,0 +1,193 @@
+//! The index in the side table: its chain of epochs, read strongly and put if absent; and the events of commits that it names.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::Ledger;
+use super::epoch::{CHAIN, Epoch, Indexed};
+use super::item::{self, HASH, RANGE, Slot};
+use super::notice::{Notice, split};
+use super::series::Series;
+use crate::dynamo::item::text;
+use crate::dynamo::{Find, Freshness, Op, Outcome, Verdict, Write};
+use crate::error::Result;
+use crate::event::{CommitId, Recorded};
+use crate::query::{Query, QueryItem};
+
+/// The highest number there can be.
+const LAST: u64 = u64::MAX >> 1;
+
+impl Ledger {
+    /// The table that the stream belongs to.
+    pub(crate) fn log_table(&self) -> &str {
+        self.table()
+    }
+
+    /// The newest epoch.
+    pub(crate) async fn last_epoch(&self, op: &Op) -> Result<Option<Epoch>> {
+        Ok(self.epochs_down(op, LAST, 1).await?.pop())
+    }
+
+    /// Epochs from this number down.
+    pub(crate) async fn epochs_down(&self, op: &Op, from: u64, limit: i32) -> Result<Vec<Epoch>> {
+        let find = Find { reverse: true, limit: Some(limit), ..self.chain(1, from) };
+        let (items, _) = self.dynamo().page(op, &find, None).await?;
+        items.iter().map(Epoch::of_item).collect()
+    }
+
+    /// A page of epochs from this number on: the contiguous run.
+    pub(crate) async fn epochs_from(&self, op: &Op, from: u64, limit: i32) -> Result<Vec<Epoch>> {
+        let find = Find { limit: Some(limit), ..self.chain(from, LAST) };
+        let (items, _) = self.dynamo().page(op, &find, None).await?;
+        let epochs = items.iter().map(Epoch::of_item).collect::<Result<Vec<_>>>()?;
+        Ok(epochs.into_iter().zip(from..).take_while(|(epoch, number)| epoch.number == *number).map(|(epoch, _)| epoch).collect())
+    }
+
+    fn chain(&self, from: u64, to: u64) -> Find {
+        Find {
+            table: self.side().into(),
+            hash: (HASH, text(CHAIN)),
+            range: Some((RANGE, from, to)),
+            reverse: false,
+            limit: None,
+            freshness: Freshness::Strong,
+        }
+    }
+
+    /// Puts an epoch under its number, if nobody else did; whether it is there now.
+    pub(crate) async fn put_epoch(&self, op: &Op, epoch: &Epoch) -> Result<bool> {
+        self.dynamo().check_clock()?;
+        let put = Write::PutNew { table: self.side().into(), item: epoch.item() };
+        match self.dynamo().write(op, HASH, vec![put]).await? {
+            Outcome::Done => {
+                self.announce();
+                Ok(true)
+            }
+            // Our own put, whose answer was lost.
+            Outcome::Failed { verdicts, .. } => match verdicts.first() {
+                Some(Verdict::Found(there)) => Ok(Epoch::of_item(there)? == *epoch),
+                _ => Ok(false),
+            },
+        }
+    }
+
+    /// The commit that left a slot, by the slot's whole key, and its stamp. Slots never change: a copy that is a moment old will do.
+    pub(crate) async fn commit_at(&self, op: &Op, key: &str, version: u64) -> Result<Option<(CommitId, u64)>> {
+        for freshness in [Freshness::Eventual, Freshness::Strong] {
+            let found = self.dynamo().get(op, self.table(), item::key(key.into(), version), freshness).await?;
+            if let Some(found) = found.and_then(|found| Some((item::commit_of(&found)?, item::stamp_of(&found)?))) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The home of the commit that left a slot, by the slot's whole key.
+    pub(crate) async fn home_notice(&self, op: &Op, key: &str, version: u64) -> Result<Option<Notice>> {
+        let Some((namespace, _)) = split(key) else { return Ok(None) };
+        let get = |key: String, version| self.dynamo().get(op, self.table(), item::key(key, version), Freshness::Strong);
+        let Some(found) = get(key.into(), version).await? else { return Ok(None) };
+        let (series, version) = item::slot(namespace, &found)?.home_key();
+        match get(series.key(namespace), version).await? {
+            Some(home) => Notice::of_item(&home),
+            None => Ok(None),
+        }
+    }
+
+    /// The events of these commits that match, of each in order, with their indexes. A commit that cannot match is not fetched.
+    pub(crate) async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
+        let op = self.dynamo().long_op();
+        let mut wanted: Vec<BTreeSet<(Series, u64)>> = Vec::with_capacity(commits.len());
+        for commit in commits {
+            wanted.push(match &commit.slots {
+                Some(slots) => slots_to_read(slots.iter().map(|(series, v)| (series, *v)), query),
+                None => {
+                    let home = self.slot_surely(&op, &commit.home.0, commit.home.1).await?;
+                    let slots = home.home.map(|home| home.written).unwrap_or_default();
+                    slots_to_read(slots.iter().map(|(series, v)| (series, *v)), query)
+                }
+            });
+        }
+        let mut slots: HashMap<(Series, u64), Slot> = HashMap::new();
+        let distinct: BTreeSet<&(Series, u64)> = wanted.iter().flatten().collect();
+        let keys = distinct.iter().map(|(series, version)| item::key(series.key(self.namespace()), *version)).collect();
+        for found in self.dynamo().get_many(&op, self.table(), keys, Freshness::Eventual).await? {
+            let slot = item::slot(self.namespace(), &found)?;
+            slots.insert((slot.series.clone(), slot.version), slot);
+        }
+        for key in distinct {
+            if !slots.contains_key(key) {
+                let slot = self.slot_surely(&op, &key.0, key.1).await?;
+                slots.insert(key.clone(), slot);
+            }
+        }
+        let mut met = Vec::new();
+        let mut counts = Vec::with_capacity(commits.len());
+        for keys in &wanted {
+            let read: Vec<Slot> = keys.iter().filter_map(|key| slots.get(key).cloned()).collect();
+            let mut matching = self.judge(&op, &read, query).await?;
+            matching.sort_by_key(|m| m.index());
+            counts.push(matching.iter().map(|m| m.index()).collect::<Vec<u32>>());
+            met.extend(matching);
+        }
+        let mut events = self.hydrate_with(&op, met, slots).await?.into_iter();
+        Ok(counts.into_iter().map(|indexes| indexes.into_iter().zip(events.by_ref()).collect()).collect())
+    }
+}
+
+/// The slots of a commit in which every event that matches shows.
+fn slots_to_read<'a>(slots: impl Iterator<Item = (&'a Series, u64)> + Clone, query: &Query) -> BTreeSet<(Series, u64)> {
+    let of = |series: &Series| slots.clone().find(|(s, _)| *s == series).map(|(s, v)| (s.clone(), v));
+    // An event lies on each of its tags, or where untagged ones lie; on its type's series it is a copy.
+    let everything = || slots.clone().filter(|(s, _)| !matches!(s, Series::Type(_))).map(|(s, v)| (s.clone(), v));
+    if query.is_all() {
+        return everything().collect();
+    }
+    let mut read = BTreeSet::new();
+    for item in query.items() {
+        match tagged(item, of) {
+            Tagged::By(slot) => read.extend(slot),
+            Tagged::Not => {
+                let indexed: Option<Vec<_>> = item.types().iter().map(|t| of(&Series::Type(t.clone()))).collect();
+                match indexed {
+                    Some(slots) => read.extend(slots),
+                    None => return everything().collect(),
+                }
+            }
+        }
+    }
+    read
+}
+
+enum Tagged {
+    /// One of its tags, if the commit has them all.
+    By(Option<(Series, u64)>),
+    Not,
+}
+
+fn tagged(item: &QueryItem, of: impl Fn(&Series) -> Option<(Series, u64)>) -> Tagged {
+    if item.tags().is_empty() {
+        return Tagged::Not;
+    }
+    let slots: Option<Vec<_>> = item.tags().iter().map(|tag| of(&Series::Tag(tag.clone()))).collect();
+    Tagged::By(slots.and_then(|slots| slots.into_iter().next()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{EventType, Tag};
+
+    #[test]
+    fn as_few_slots_are_read_as_show_every_match() {
+        let tag = |name: &str| Series::Tag(Tag::new(name).expect("a tag"));
+        let slots = [(tag("a"), 1), (tag("b"), 2), (Series::Untagged(3), 4), (Series::Type(EventType::new("T").expect("a type")), 5)];
+        let read = |query: Query| {
+            slots_to_read(slots.iter().map(|(s, v)| (s, *v)), &query).into_iter().map(|(s, v)| format!("{s}@{v}")).collect::<Vec<_>>()
+        };
+        assert_eq!(read(Query::all()), ["t/a@1", "t/b@2", "u/3@4"]);
+        assert_eq!(read(Query::tag("b").expect("a query")), ["t/b@2"]);
+        assert_eq!(read(Query::tags(["a", "c"]).expect("a query")), [] as [&str; 0]);
+        assert_eq!(read(Query::types(["T"]).expect("a query")), ["y/T@5"]);
+        assert_eq!(read(Query::types(["T", "U"]).expect("a query")), ["t/a@1", "t/b@2", "u/3@4"]);
+    }
+}
