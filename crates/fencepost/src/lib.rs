@@ -41,7 +41,7 @@ pub use log::{After, Append, Capabilities, Committed, Condition, Consistency, Di
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};
 pub use query::{Query, QueryItem};
-pub use state::{Checkpoints, Revision, State, States};
+pub use state::{Cell, CellKey, CellKind, Cells, Checkpoints, Lease, Revision, Standing, State, States, Watch};
 pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
 pub use units::Units;
 

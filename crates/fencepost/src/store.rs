@@ -14,7 +14,7 @@ use crate::feed::lanes::LaneFeed;
 use crate::layout::ledger::{FeedMode, Ledger, Options, check_namespace, tables};
 use crate::layout::{Collected, Opened, Verified};
 use crate::log::{Capabilities, EventLog};
-use crate::state::{Checkpoints, States};
+use crate::state::{Cells, Checkpoints, States};
 use crate::stream::StreamStore;
 use crate::units::Units;
 use crate::url::{StoreUrl, check_table};
@@ -73,6 +73,10 @@ impl Store {
     /// Folded states.
     pub fn states(&self) -> Arc<dyn States> {
         self.opened.states.clone()
+    }
+    /// Cells: leases, parked events and projections lie in them.
+    pub fn cells(&self) -> Arc<dyn Cells> {
+        self.opened.cells.clone()
     }
     /// What this store can hold.
     pub fn capabilities(&self) -> Capabilities {
@@ -203,6 +207,7 @@ impl Builder {
             feed: ledger.settings().lanes().map(|_| Arc::new(LaneFeed(ledger.clone())) as Arc<dyn Feed>),
             checkpoints: Arc::new(ledger.clone()),
             states: Arc::new(ledger.clone()),
+            cells: Arc::new(ledger.clone()),
             capabilities: ledger.capabilities(),
         };
         Ok(Store { opened, ledger, specs })
