@@ -262,6 +262,7 @@ mod tests {
         turn: std::sync::Arc<tokio::sync::Mutex<()>>,
     }
 
+    #[async_trait::async_trait]
     impl Feed for OneAtATime {
         fn subscribe(&self, from: From, query: fencepost::Query) -> futures::stream::BoxStream<'static, fencepost::Result<Delivery>> {
             let turn = self.turn.clone();
@@ -270,6 +271,9 @@ mod tests {
                 pending().await
             };
             self.memory.subscribe(from, query).take(1).chain(futures::stream::once(busy)).boxed()
+        }
+        async fn shows(&self, position: fencepost::Position) -> fencepost::Result<bool> {
+            self.memory.shows(position).await
         }
     }
 

@@ -12,6 +12,7 @@ mod feed;
 mod log;
 mod memory;
 mod position;
+mod project;
 mod query;
 mod state;
 mod stream;
@@ -40,6 +41,12 @@ pub use feed::{Delivery, Feed, From};
 pub use log::{After, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced};
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};
+pub use project::{
+    Consumer, ConsumerStatus, Ended, Failed, Handed, Lag, OnFailure, Parked, PartitionStatus, Projected, Projection, ProjectionStatus,
+    Projections, Target, feed_reaches,
+};
+#[cfg(feature = "offload")]
+pub use project::{Objects, ObjectsCollected};
 pub use query::{Query, QueryItem};
 pub use state::{Cell, CellKey, CellKind, Cells, Checkpoints, Lease, Revision, Standing, State, States, Watch};
 pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
@@ -53,8 +60,8 @@ pub use dynamo::Timeouts;
 pub use dynamo::embedded::Engine;
 #[cfg(feature = "dynamo")]
 pub use dynamo::table::{
-    Billing, Created, Described, Difference, Format, IndexSpec, KeyKind, KeySpec, Projection, Role, Scope, StreamChoice, StreamView,
-    TableOptions,
+    Billing, Created, Described, Difference, Format, IndexSpec, KeyKind, KeySpec, Projection as IndexProjection, Role, Scope, StreamChoice,
+    StreamView, TableOptions,
 };
 #[cfg(all(feature = "dynamo", feature = "testing"))]
 #[doc(hidden)]

@@ -377,6 +377,7 @@ impl Following {
     }
 }
 
+#[async_trait]
 impl Feed for Memory {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
         let grown = self.0.head.subscribe();
@@ -389,6 +390,10 @@ impl Feed for Memory {
             Ok(passed) => stream::unfold(Following { memory: self.clone(), query, passed, told: None, grown }, Following::next).boxed(),
             Err(error) => stream::iter([Err(error)]).boxed(),
         }
+    }
+
+    async fn shows(&self, position: Position) -> Result<bool> {
+        Ok(count(position)? <= self.held().events.len())
     }
 }
 

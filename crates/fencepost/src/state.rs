@@ -2,8 +2,8 @@
 
 mod lease;
 
+pub(crate) use lease::seen;
 pub use lease::{Lease, Standing, Watch};
-pub(crate) use lease::{Seen, seen};
 
 use std::fmt::{self, Debug};
 

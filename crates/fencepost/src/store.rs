@@ -14,6 +14,7 @@ use crate::feed::lanes::LaneFeed;
 use crate::layout::ledger::{FeedMode, Ledger, Options, check_namespace, tables};
 use crate::layout::{Collected, Opened, Verified};
 use crate::log::{Capabilities, EventLog};
+use crate::project::{Consumer, Projections};
 use crate::state::{Cells, Checkpoints, States};
 use crate::stream::StreamStore;
 use crate::units::Units;
@@ -77,6 +78,19 @@ impl Store {
     /// Cells: leases, parked events and projections lie in them.
     pub fn cells(&self) -> Arc<dyn Cells> {
         self.opened.cells.clone()
+    }
+    /// A consumer of the feed, under a name.
+    pub fn consumer(&self, name: &str) -> Result<Consumer> {
+        Consumer::new(name, self.feed()?, self.cells(), self.ledger.dynamo().env().clone())
+    }
+    /// The projections over the feed.
+    pub fn projections(&self) -> Result<Projections> {
+        Ok(Projections::new(self.feed()?, self.cells(), self.ledger.dynamo().env().clone()))
+    }
+    /// Where states of projections go that outgrow an item, by URL: see [`crate::Objects::open`]. They lie under this store's namespace.
+    #[cfg(feature = "offload")]
+    pub fn objects(&self, url: &str, options: impl IntoIterator<Item = (String, String)>) -> Result<crate::project::Objects> {
+        crate::project::Objects::open(url, self.ledger.namespace(), options)
     }
     /// What this store can hold.
     pub fn capabilities(&self) -> Capabilities {

@@ -93,6 +93,15 @@ impl Watch {
     }
 }
 
+impl Watch {
+    /// A lease as others see it, and whether it has been silent for its length.
+    pub(crate) fn look(&mut self, key: &CellKey, cell: &Cell) -> Result<(Seen, bool)> {
+        let held = Held::read(key, cell)?;
+        let silent = self.is_silent(key, &held);
+        Ok((held.into(), silent))
+    }
+}
+
 /// A lease as others see it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Seen {
@@ -244,8 +253,13 @@ impl Lease {
 
 /// The lease in a cell, as others see it.
 pub(crate) fn seen(key: &CellKey, cell: &Cell) -> Result<Seen> {
-    let Held { holder, rung, barred, content, .. } = Held::read(key, cell)?;
-    Ok(Seen { holder, rung, barred, content })
+    Held::read(key, cell).map(Seen::from)
+}
+
+impl From<Held> for Seen {
+    fn from(Held { holder, rung, barred, content, .. }: Held) -> Seen {
+        Seen { holder, rung, barred, content }
+    }
 }
 
 /// Changes a lease that one does not hold; nothing is written where `change` says that nothing is new.
