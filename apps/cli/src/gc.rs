@@ -23,7 +23,7 @@ pub(crate) struct Args {
     older_than: Duration,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let days_as_hours = text.split_once('d').and_then(|(days, rest)| Some((days.trim().parse::<i64>().ok()?.checked_mul(24)?, rest)));
     let (hours, rest) = days_as_hours.unwrap_or((0, text));
     let rest = match rest.trim() {

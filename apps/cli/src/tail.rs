@@ -42,8 +42,9 @@ pub(crate) struct Args {
     once: bool,
 }
 
+/// A place in the feed, as it is given.
 #[derive(Debug, Clone)]
-struct Start(From);
+pub(crate) struct Start(pub(crate) From);
 
 impl FromStr for Start {
     type Err = fencepost::Error;
