@@ -5,6 +5,7 @@
 mod append;
 mod args;
 mod completions;
+mod consumers;
 mod demo;
 mod doctor;
 mod engine;
@@ -14,6 +15,8 @@ mod index;
 mod init;
 mod json;
 mod output;
+mod parked;
+mod projections;
 mod read;
 mod select;
 mod signal;
@@ -66,6 +69,9 @@ async fn run(cli: Cli, out: &mut Output) -> Outcome {
         Command::Append(args) => append::run(args, &place, out).await,
         Command::Read(args) => read::run(args, &place, out).await,
         Command::Tail(args) => tail::run(args, &place, out).await,
+        Command::Consumers(args) => consumers::run(args, &place, out).await,
+        Command::Parked(args) => parked::run(args, &place, out).await,
+        Command::Projections(args) => projections::run(args, &place, out).await,
         Command::Verify(args) => verify::run(args, &place, out).await,
         Command::Index(args) => index::run(args, &place, out).await,
         Command::Gc(args) => gc::run(args, &place, out).await,

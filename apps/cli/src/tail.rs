@@ -42,8 +42,9 @@ pub(crate) struct Args {
     once: bool,
 }
 
+/// A place in the feed, as it is given.
 #[derive(Debug, Clone)]
-struct Start(From);
+pub(crate) struct Start(pub(crate) From);
 
 impl FromStr for Start {
     type Err = fencepost::Error;
@@ -268,6 +269,7 @@ mod tests {
         turn: std::sync::Arc<tokio::sync::Mutex<()>>,
     }
 
+    #[async_trait::async_trait]
     impl Feed for OneAtATime {
         fn subscribe(&self, from: From, query: fencepost::Query) -> futures::stream::BoxStream<'static, fencepost::Result<Delivery>> {
             let turn = self.turn.clone();
@@ -276,6 +278,9 @@ mod tests {
                 pending().await
             };
             self.memory.subscribe(from, query).take(1).chain(futures::stream::once(busy)).boxed()
+        }
+        async fn shows(&self, position: fencepost::Position) -> fencepost::Result<bool> {
+            self.memory.shows(position).await
         }
     }
 

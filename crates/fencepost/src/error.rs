@@ -174,7 +174,7 @@ pub enum Refused {
 
 /// The store cannot be reached or used. Nothing was recorded.
 #[derive(Debug, thiserror::Error)]
-#[error("{reason}: {message}; nothing was recorded")]
+#[error("{reason}: {message}{}", if *.reason == Reason::Late { "" } else { "; nothing was recorded" })]
 pub struct Unavailable {
     /// What kind of trouble.
     pub reason: Reason,
@@ -204,6 +204,9 @@ pub enum Reason {
     /// The service refused the request as such.
     #[error("rejected by the service")]
     Rejected,
+    /// What was waited for had not come by the deadline.
+    #[error("late")]
+    Late,
 }
 
 /// An append whose outcome is unknown.
@@ -259,7 +262,7 @@ impl Error {
     /// Whether the same call may succeed later, unchanged.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Error::Unavailable(u) => matches!(u.reason, Reason::Throttled | Reason::Unreachable),
+            Error::Unavailable(u) => matches!(u.reason, Reason::Throttled | Reason::Unreachable | Reason::Late),
             Error::InDoubt(_) => true,
             _ => false,
         }

@@ -13,6 +13,7 @@ mod feed;
 mod log;
 mod memory;
 mod position;
+mod project;
 mod query;
 mod state;
 mod stream;
@@ -51,8 +52,14 @@ pub use log::{
 };
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};
+pub use project::{
+    Consumer, ConsumerStatus, Ended, Failed, Handed, Lag, OnFailure, Parked, PartitionStatus, Projected, Projection, ProjectionStatus,
+    Projections, Target, feed_reaches,
+};
+#[cfg(feature = "offload")]
+pub use project::{Objects, ObjectsCollected};
 pub use query::{Query, QueryItem};
-pub use state::{Checkpoints, Revision, State, States};
+pub use state::{Cell, CellKey, CellKind, Cells, Checkpoints, Lease, Revision, Standing, State, States, Watch};
 pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
 pub use units::Units;
 
@@ -64,8 +71,8 @@ pub use dynamo::Timeouts;
 pub use dynamo::embedded::Engine;
 #[cfg(feature = "dynamo")]
 pub use dynamo::table::{
-    Billing, Created, Described, Difference, Format, IndexSpec, KeyKind, KeySpec, Projection, Role, Scope, StreamChoice, StreamView,
-    TableOptions,
+    Billing, Created, Described, Difference, Format, IndexSpec, KeyKind, KeySpec, Projection as IndexProjection, Role, Scope, StreamChoice,
+    StreamView, TableOptions,
 };
 #[cfg(feature = "streams")]
 pub use feed::index::{Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, ShardStatus, Until};

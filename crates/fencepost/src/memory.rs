@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use serde::{Deserialize, Serialize};
@@ -16,11 +17,13 @@ use crate::feed::{Delivery, Feed, From};
 use crate::log::{After, Answer, Append, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Sourced};
 use crate::position::{Base, Checkpoint, Position, Token};
 use crate::query::Query;
-use crate::state::{Checkpoints, Revision, State, States, check_key, check_name};
+use crate::state::{Cell, CellKey, CellKind, Cells, Checkpoints, Revision, State, States, check_key, check_name};
 use crate::stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore};
 use crate::units::Units;
 
 const LAYOUT: &str = "memory";
+/// The largest body of a cell: as much as a DynamoDB item holds, so that what works here works there.
+const CELL_BYTES: usize = 399 * 1024;
 
 /// A store in this process's memory. Cheap to clone; clones share their events.
 ///
@@ -53,6 +56,7 @@ struct Held {
     snapshots: BTreeMap<(StreamName, String), Snapshot>,
     checkpoints: BTreeMap<String, (Checkpoint, Revision)>,
     states: BTreeMap<(String, String), (State, Revision)>,
+    cells: BTreeMap<CellKey, (Bytes, Revision)>,
 }
 
 /// What a repeat under the same commit id returns.
@@ -393,6 +397,7 @@ impl Following {
     }
 }
 
+#[async_trait]
 impl Feed for Memory {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
         let grown = self.0.head.subscribe();
@@ -405,6 +410,10 @@ impl Feed for Memory {
             Ok(passed) => stream::unfold(Following { memory: self.clone(), query, passed, told: None, grown }, Following::next).boxed(),
             Err(error) => stream::iter([Err(error)]).boxed(),
         }
+    }
+
+    async fn shows(&self, position: Position) -> Result<bool> {
+        Ok(count(position)? <= self.held().events.len())
     }
 }
 
@@ -443,5 +452,36 @@ impl States for Memory {
         check_name("state", name)?;
         check_key(key)?;
         Ok(put(&mut self.held().states, (name.into(), key.into()), state.clone(), expect))
+    }
+}
+
+#[async_trait]
+impl Cells for Memory {
+    async fn load(&self, key: &CellKey) -> Result<Option<Cell>> {
+        let held = self.held();
+        Ok(held.cells.get(key).map(|(body, revision)| Cell { number: key.number(), body: body.clone(), revision: *revision }))
+    }
+
+    async fn save(&self, key: &CellKey, body: &Bytes, expect: Option<Revision>) -> Result<Option<Revision>> {
+        if body.len() > CELL_BYTES {
+            return Err(Refused::TooLong { what: "cell", bytes: body.len(), limit: CELL_BYTES }.into());
+        }
+        Ok(put(&mut self.held().cells, key.clone(), body.clone(), expect))
+    }
+
+    async fn delete(&self, key: &CellKey, expect: Revision) -> Result<bool> {
+        let mut held = self.held();
+        let is_it = held.cells.get(key).is_some_and(|(_, revision)| *revision == expect);
+        if is_it {
+            held.cells.remove(key);
+        }
+        Ok(is_it)
+    }
+
+    async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {
+        let first = CellKey::new(kind, name, 0)?;
+        let held = self.held();
+        let under = held.cells.range(first.clone()..=first.at(u64::MAX));
+        Ok(under.map(|(key, (body, revision))| Cell { number: key.number(), body: body.clone(), revision: *revision }).collect())
     }
 }

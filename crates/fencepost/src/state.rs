@@ -1,6 +1,11 @@
-//! The contract of what changes beside the log: checkpoints of consumers and folded states, each by compare-and-set.
+//! The contract of what changes beside the log: checkpoints of consumers, folded states, and cells, each by compare-and-set.
 
-use std::fmt::Debug;
+mod lease;
+
+pub(crate) use lease::seen;
+pub use lease::{Lease, Standing, Watch};
+
+use std::fmt::{self, Debug};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -45,6 +50,95 @@ pub trait States: Debug + Send + Sync {
 
     /// Stores it, if nobody else did since `expect` (none: if there is none yet). Returns none where somebody did.
     async fn save(&self, name: &str, key: &str, state: &State, expect: Option<Revision>) -> Result<Option<Revision>>;
+}
+
+/// What a cell is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum CellKind {
+    /// Who works on something, and how far it is: leases of consumers, of indexers.
+    Lease,
+    /// Events that a consumer could not handle.
+    Parked,
+    /// States of projections, each with its checkpoint.
+    Projection,
+    /// What there is: names of consumers, of projections.
+    Names,
+}
+
+/// Where a cell lies: its kind, a name, and a number under the name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CellKey {
+    kind: CellKind,
+    name: String,
+    number: u64,
+}
+
+impl CellKey {
+    /// Checks the name: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+    pub fn new(kind: CellKind, name: &str, number: u64) -> Result<Self> {
+        check_name("name", name)?;
+        Ok(Self { kind, name: name.into(), number })
+    }
+    /// The same name, another number.
+    pub fn at(&self, number: u64) -> Self {
+        Self { number, ..self.clone() }
+    }
+    /// What it is for.
+    pub fn kind(&self) -> CellKind {
+        self.kind
+    }
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// The number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl fmt::Display for CellKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}/{}/{}", self.kind, self.name, self.number)
+    }
+}
+
+/// A cell as it is stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// Its number under the name.
+    pub number: u64,
+    /// What it holds.
+    pub body: Bytes,
+    /// Which write of it this is.
+    pub revision: Revision,
+}
+
+impl Debug for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cell").field("number", &self.number).field("bytes", &self.body.len()).field("revision", &self.revision).finish()
+    }
+}
+
+/// Small values, each written only over the one that the writer knows. Leases, parked events and projections lie in them.
+///
+/// A revision counts the writes of a cell since it was created: who deletes a cell that may be created again, and fears a writer from
+/// before, leaves an empty one in its place.
+#[async_trait]
+pub trait Cells: Debug + Send + Sync {
+    /// The cell, strongly consistent; none where there is none.
+    async fn load(&self, key: &CellKey) -> Result<Option<Cell>>;
+
+    /// Stores it, if nobody else did since `expect` (none: if there is none yet). Returns none where somebody did.
+    /// A body too large for one cell is refused as [`Refused::TooLong`], and nothing is written.
+    async fn save(&self, key: &CellKey, body: &Bytes, expect: Option<Revision>) -> Result<Option<Revision>>;
+
+    /// Removes it, if its revision is still this one; false where it is not.
+    async fn delete(&self, key: &CellKey, expect: Revision) -> Result<bool>;
+
+    /// All cells under a kind and a name, by number, strongly consistent.
+    async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>>;
 }
 
 /// Names of snapshots, consumers and projections: `[A-Za-z0-9._-]{1,64}`.

@@ -16,7 +16,8 @@ use crate::feed::lanes::LaneFeed;
 use crate::layout::ledger::{FeedMode, Ledger, Options, check_namespace, tables};
 use crate::layout::{Collected, Opened, Verified};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
-use crate::state::{Checkpoints, States};
+use crate::project::{Consumer, Projections};
+use crate::state::{Cells, Checkpoints, States};
 use crate::stream::StreamStore;
 use crate::units::Units;
 use crate::url::{StoreUrl, check_table};
@@ -102,6 +103,23 @@ impl Store {
     /// Folded states.
     pub fn states(&self) -> Arc<dyn States> {
         self.opened.states.clone()
+    }
+    /// Cells: leases, parked events and projections lie in them.
+    pub fn cells(&self) -> Arc<dyn Cells> {
+        self.opened.cells.clone()
+    }
+    /// A consumer of the feed, under a name.
+    pub fn consumer(&self, name: &str) -> Result<Consumer> {
+        Consumer::new(name, self.feed()?, self.cells(), self.ledger.dynamo().env().clone())
+    }
+    /// The projections over the feed.
+    pub fn projections(&self) -> Result<Projections> {
+        Ok(Projections::new(self.feed()?, self.cells(), self.ledger.dynamo().env().clone()))
+    }
+    /// Where states of projections go that outgrow an item, by URL: see [`crate::Objects::open`]. They lie under this store's namespace.
+    #[cfg(feature = "offload")]
+    pub fn objects(&self, url: &str, options: impl IntoIterator<Item = (String, String)>) -> Result<crate::project::Objects> {
+        crate::project::Objects::open(url, self.ledger.namespace(), options)
     }
     /// What this store can hold.
     pub fn capabilities(&self) -> Capabilities {
@@ -242,6 +260,7 @@ impl Builder {
             },
             checkpoints: Arc::new(ledger.clone()),
             states: Arc::new(ledger.clone()),
+            cells: Arc::new(ledger.clone()),
             capabilities: ledger.capabilities(),
         };
         Ok(Store { opened, ledger, specs })

@@ -47,7 +47,8 @@ fn memory_subject(memory: Memory) -> Subject {
         streams: memory.clone(),
         feed: Some(memory.clone()),
         checkpoints: memory.clone(),
-        states: memory,
+        states: memory.clone(),
+        cells: memory,
         second: None,
         capabilities,
     }

@@ -3,6 +3,7 @@
 mod arguments;
 mod demo;
 mod errors;
+mod following;
 mod index;
 mod pipes;
 mod roundtrip;

@@ -1,6 +1,7 @@
 //! Writing: one item plainly, several in one transaction, and what a failed condition tells.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
@@ -156,6 +157,33 @@ impl Dynamo {
             self.env().sleep(pause).await;
         }
         unreachable!("the loop above only ends by returning")
+    }
+
+    /// Deletes one item under a condition that only an item there can fulfil; whether it is gone by this call.
+    pub(crate) async fn delete_if(&self, op: &Op, table: &str, key: Key, condition: String, values: Item) -> Result<bool> {
+        let request = self
+            .client()
+            .delete_item()
+            .table_name(table)
+            .set_key(Some(key))
+            .condition_expression(condition)
+            .set_expression_attribute_values(Some(values))
+            .return_values_on_condition_check_failure(OnFailure::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let own = |e: &DeleteItemError| matches!(e, DeleteItemError::ConditionalCheckFailedException(_));
+        match self.repeat(op, || request.clone().send(), own).await? {
+            (Ok(done), _) => {
+                op.wrote(&done.consumed_capacity);
+                Ok(true)
+            }
+            (Err(DeleteItemError::ConditionalCheckFailedException(failed)), doubt) => {
+                let old = failed.item.unwrap_or_default();
+                op.wrote_in_vain(item::write_units(item::size(&old)) as f64);
+                // An earlier attempt whose answer was lost may have removed it: gone it is.
+                Ok(doubt && old.is_empty())
+            }
+            (Err(other), doubt) => Err(unexpected(&other, doubt).error),
+        }
     }
 
     /// Deletes one item, whatever is there.

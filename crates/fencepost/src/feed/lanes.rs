@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::watch;
@@ -13,6 +14,7 @@ use crate::layout::ledger::Ledger;
 use crate::layout::ledger::item::Slot;
 use crate::layout::ledger::series::Series;
 use crate::layout::ledger::token::Reached;
+use crate::position::Position;
 use crate::query::Query;
 
 /// Nothing new: asked again after this, twice as long each time …
@@ -24,6 +26,7 @@ const IDLE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(crate) struct LaneFeed(pub(crate) Ledger);
 
+#[async_trait]
 impl Feed for LaneFeed {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
         let ledger = self.0.clone();
@@ -39,6 +42,11 @@ impl Feed for LaneFeed {
             deliveries.right_stream()
         };
         stream::once(start).flatten().boxed()
+    }
+
+    // A commit puts its lane slot in the same transaction as all others, and lanes are read strongly.
+    async fn shows(&self, _: Position) -> Result<bool> {
+        Ok(true)
     }
 }
 

@@ -9,17 +9,23 @@ pub(crate) mod lanes;
 
 use std::fmt::Debug;
 
+use async_trait::async_trait;
 use futures::stream::BoxStream;
 
 use crate::error::Result;
 use crate::event::Recorded;
-use crate::position::Checkpoint;
+use crate::position::{Checkpoint, Position};
 use crate::query::Query;
 
 /// All events, in an order that never loses one: every event of a tag after those before it on the tag.
+#[async_trait]
 pub trait Feed: Debug + Send + Sync {
     /// From a place on: first what is there, then what comes. Never ends by itself; after an error, subscribe again from the last checkpoint.
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>>;
+
+    /// Whether what stands at this position, acknowledged to its writer, is in the feed yet: a subscription that begins now delivers it
+    /// before it says that it has caught up. Where the feed is read from the log itself, always; where it is an index, once that holds it.
+    async fn shows(&self, position: Position) -> Result<bool>;
 }
 
 /// Where a subscription begins.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::feed::Feed;
 use crate::log::{Capabilities, EventLog};
-use crate::state::{Checkpoints, States};
+use crate::state::{Cells, Checkpoints, States};
 use crate::stream::StreamStore;
 use crate::units::Units;
 
@@ -18,6 +18,7 @@ pub(crate) struct Opened {
     pub(crate) feed: Option<Arc<dyn Feed>>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) states: Arc<dyn States>,
+    pub(crate) cells: Arc<dyn Cells>,
     pub(crate) capabilities: Capabilities,
 }
 

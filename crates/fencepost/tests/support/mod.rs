@@ -53,6 +53,7 @@ pub(crate) fn subject(store: &Store) -> Subject {
         feed: store.feed().ok(),
         checkpoints: store.checkpoints(),
         states: store.states(),
+        cells: store.cells(),
         second: None,
         capabilities: store.capabilities(),
     }

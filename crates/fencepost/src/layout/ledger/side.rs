@@ -1,16 +1,17 @@
-//! What changes beside the log: snapshots of streams, folded states, checkpoints. Each by compare-and-set in the side table.
+//! What changes beside the log: snapshots of streams, folded states, checkpoints, cells. Each by compare-and-set in the side table.
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::TryStreamExt;
 
 use super::Ledger;
-use super::item::{HASH, key, pack, unpack};
+use super::item::{HASH, RANGE, key, pack, unpack};
 use super::series::End;
 use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, size, text, wrong};
-use crate::dynamo::{Freshness, ITEM_BYTES, Op, Outcome, Verdict, Write};
+use crate::dynamo::{Find, Freshness, ITEM_BYTES, Op, Outcome, Verdict, Write};
 use crate::error::{Error, Refused, Result};
 use crate::position::{Checkpoint, Token};
-use crate::state::{Checkpoints, Revision, State, States, check_key, check_name};
+use crate::state::{Cell, CellKey, CellKind, Cells, Checkpoints, Revision, State, States, check_key, check_name};
 
 const BODY: &str = "d";
 const PACKED: &str = "D";
@@ -88,6 +89,10 @@ impl Ledger {
         }
     }
 
+    fn cell_key(&self, at: &CellKey) -> Item {
+        key(cells_hash(self.namespace(), at.kind(), at.name()), at.number())
+    }
+
     async fn side_item(&self, key: Item) -> Result<Option<Item>> {
         let op = self.dynamo().op();
         self.dynamo().get(&op, self.side(), key, Freshness::Strong).await
@@ -130,6 +135,51 @@ impl States for Ledger {
         item.insert(TOKEN.into(), text(state.token.to_string()));
         put_body(&mut item, &state.body)?;
         self.swap(item, expect).await
+    }
+}
+
+/// Where the cells of a kind and a name lie; their number is the range key.
+fn cells_hash(namespace: &str, kind: CellKind, name: &str) -> String {
+    let letter = match kind {
+        CellKind::Lease => "z",
+        CellKind::Parked => "q",
+        CellKind::Projection => "j",
+        CellKind::Names => "w",
+    };
+    format!("{letter}/{namespace}/{name}")
+}
+
+fn cell(item: &Item) -> Result<Cell, Malformed> {
+    Ok(Cell { number: item.number(RANGE)?, body: body(item)?, revision: Revision(item.number(REVISION)?) })
+}
+
+#[async_trait]
+impl Cells for Ledger {
+    async fn load(&self, at: &CellKey) -> Result<Option<Cell>> {
+        let Some(item) = self.side_item(self.cell_key(at)).await? else { return Ok(None) };
+        Ok(Some(cell(&item).map_err(|m| super::item::corrupt(&item, &m))?))
+    }
+
+    async fn save(&self, at: &CellKey, body: &Bytes, expect: Option<Revision>) -> Result<Option<Revision>> {
+        let mut item = self.cell_key(at);
+        put_body(&mut item, body)?;
+        self.swap(item, expect).await
+    }
+
+    async fn delete(&self, at: &CellKey, expect: Revision) -> Result<bool> {
+        let op = self.dynamo().op();
+        let values = Item::from([(":r".into(), number(expect.0))]);
+        self.dynamo().delete_if(&op, self.side(), self.cell_key(at), format!("{REVISION} = :r"), values).await
+    }
+
+    async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {
+        check_name("name", name)?;
+        let op = self.dynamo().long_op();
+        let hash = (HASH, text(cells_hash(self.namespace(), kind, name)));
+        let find = Find { table: self.side().into(), hash, range: None, reverse: false, limit: None, freshness: Freshness::Strong };
+        let items = self.dynamo().items(&op, find);
+        let cells = items.and_then(|item| async move { cell(&item).map_err(|m| super::item::corrupt(&item, &m)) });
+        cells.try_collect().await
     }
 }
 

@@ -120,6 +120,14 @@ macro_rules! conformance {
                     u04_names_are_checked
                     u05_state_compare_and_set
                     u06_states_stay_apart
+                    u07_cell_compare_and_set
+                    u08_cells_are_listed_by_number
+                    u09_cell_is_deleted_by_its_revision_only
+                    u10_cell_too_large_is_refused
+                    u11_lease_race_one_holder
+                    u12_lease_passes_on_after_silence_only
+                    u13_late_waker_is_fenced
+                    u14_lease_hears_a_ring
                 }
             }
         }

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::{
-    After, Append, Capabilities, Checkpoints, Committed, Conflict, Direction, Error, Event, EventLog, EventLogExt, Feed, Position, Query,
-    ReadOptions, Recorded, Refused, Result, States, StreamStore, Token,
+    After, Append, Capabilities, Cells, Checkpoints, Committed, Conflict, Direction, Error, Event, EventLog, EventLogExt, Feed, Position,
+    Query, ReadOptions, Recorded, Refused, Result, States, StreamStore, Token,
 };
 
 pub mod append;
@@ -36,6 +36,8 @@ pub struct Subject {
     pub checkpoints: Arc<dyn Checkpoints>,
     /// Folded states.
     pub states: Arc<dyn States>,
+    /// Cells.
+    pub cells: Arc<dyn Cells>,
     /// Another handle on the same store that shares no memory with this one, as another process would have it.
     pub second: Option<Box<Subject>>,
     /// What it can hold.

@@ -1,0 +1,155 @@
+//! States in object storage: written once under a name that holds their hash, read back only if they still have it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use jiff::Timestamp;
+use object_store::path::Path;
+use object_store::{Error as Failed, ObjectStore, ObjectStoreExt, PutMode};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::{ObjectRef, Of};
+use crate::error::{Error, Reason, Refused, Result};
+
+/// Where states go that outgrow an item: S3, Google Cloud Storage, Azure Blob Storage, or a folder.
+///
+/// An object's key is `{prefix}/{namespace}/{projection}/{version}/{generation}-{sha256}.zst`. It is written if absent and never changed.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    store: Arc<dyn ObjectStore>,
+    /// Prefix and namespace.
+    root: Path,
+}
+
+/// What [`crate::Projections::gc`] removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ObjectsCollected {
+    /// Objects seen.
+    pub seen: u64,
+    /// Objects that no projection names, deleted.
+    pub deleted: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects that no projection names, too young to be deleted.
+    pub young: u64,
+}
+
+impl Objects {
+    /// In a store that is open already, under a prefix of it.
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, namespace: &str) -> Self {
+        let parts = prefix.split('/').chain([namespace]).filter(|part| !part.is_empty());
+        Self { store, root: parts.collect() }
+    }
+
+    /// By URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///folder`.
+    ///
+    /// Credentials and region come from the variables of the environment that the service's own tools read, then from the machine's role.
+    /// Options go over both, by the names of `object_store`: `aws_endpoint`, `aws_server_side_encryption` (`AES256`, `aws:kms`),
+    /// `aws_sse_kms_key_id` and so on.
+    pub fn open(url: &str, namespace: &str, options: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+        let refused = |why: String| Error::from(Refused::Url { why });
+        let parsed: url::Url = url.parse().map_err(|error| refused(format!("{url}: {error}")))?;
+        let known = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|service| name.starts_with(service));
+        let ambient = std::env::vars().filter(|(name, _)| known(name)).map(|(name, value)| (name.to_ascii_lowercase(), value));
+        let (store, prefix) =
+            object_store::parse_url_opts(&parsed, ambient.chain(options)).map_err(|error| refused(format!("{url}: {error}")))?;
+        Ok(Self::new(Arc::from(store), prefix.as_ref(), namespace))
+    }
+
+    pub(in crate::project) async fn put(&self, of: Of<'_>, state: &[u8]) -> Result<ObjectRef> {
+        let packed = zstd::bulk::compress(state, 3).map_err(|error| Error::corrupt("objects", format!("zstd: {error}")))?;
+        let (sha256, bytes) = (hash(&packed), packed.len() as u64);
+        let Of { projection, version, generation } = of;
+        let folder = self.root.clone().join(projection).join(version.to_string());
+        let path = folder.join(format!("{generation}-{sha256}.zst"));
+        match self.store.put_opts(&path, packed.into(), PutMode::Create.into()).await {
+            Ok(_) => {}
+            // The name holds the hash, so it is the same state: of an earlier try, or of another instance.
+            Err(Failed::AlreadyExists { .. }) => {
+                let there = self.store.head(&path).await.map_err(|error| trouble(&path, &error))?;
+                if there.size != bytes {
+                    return Err(broken(path.as_ref(), &format!("has {} bytes, not {bytes}", there.size)));
+                }
+            }
+            Err(error) => return Err(trouble(&path, &error)),
+        }
+        Ok(ObjectRef { key: path.as_ref().into(), sha256, bytes })
+    }
+
+    pub(in crate::project) async fn get(&self, object: &ObjectRef) -> Result<Bytes> {
+        let path = Path::parse(&object.key).map_err(|_| broken(&object.key, "has a key that cannot be"))?;
+        let got = match self.store.get(&path).await {
+            Ok(got) => got,
+            Err(Failed::NotFound { .. }) => return Err(broken(&object.key, "is missing")),
+            Err(error) => return Err(trouble(&path, &error)),
+        };
+        let packed = got.bytes().await.map_err(|error| trouble(&path, &error))?;
+        if packed.len() as u64 != object.bytes || hash(&packed) != object.sha256 {
+            return Err(broken(&object.key, &format!("has {} bytes and another checksum than its {}", packed.len(), object.bytes)));
+        }
+        let state = zstd::stream::decode_all(&packed[..]).map_err(|_| broken(&object.key, "is not zstd"))?;
+        Ok(state.into())
+    }
+
+    /// All objects, with their age.
+    pub(in crate::project) async fn all(&self) -> Result<Vec<(String, u64, Timestamp)>> {
+        let found: Vec<_> = self.store.list(Some(&self.root)).try_collect().await.map_err(|error| trouble(&self.root, &error))?;
+        let object = |meta: object_store::ObjectMeta| {
+            let modified = Timestamp::from_second(meta.last_modified.timestamp()).unwrap_or(Timestamp::MAX);
+            (meta.location.as_ref().to_owned(), meta.size, modified)
+        };
+        Ok(found.into_iter().map(object).collect())
+    }
+
+    /// Deletes what nobody names and is older than the grace period.
+    pub(in crate::project) async fn sweep(
+        &self,
+        all: Vec<(String, u64, Timestamp)>,
+        named: &BTreeSet<String>,
+        now: Timestamp,
+        grace: Duration,
+    ) -> Result<ObjectsCollected> {
+        let mut collected = ObjectsCollected { seen: all.len() as u64, ..ObjectsCollected::default() };
+        for (key, bytes, modified) in all.into_iter().filter(|(key, ..)| !named.contains(key)) {
+            let age = Duration::try_from(now.duration_since(modified)).unwrap_or(Duration::ZERO);
+            if age < grace {
+                collected.young += 1;
+                continue;
+            }
+            let path = Path::parse(&key).map_err(|_| broken(&key, "has a key that cannot be"))?;
+            match self.store.delete(&path).await {
+                Ok(()) | Err(Failed::NotFound { .. }) => {}
+                Err(error) => return Err(trouble(&path, &error)),
+            }
+            collected.deleted += 1;
+            collected.bytes += bytes;
+        }
+        Ok(collected)
+    }
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn broken(key: &str, how: &str) -> Error {
+    Error::corrupt("objects", format!("object {key} {how}: reset the projection, and it is built anew"))
+}
+
+fn trouble(path: &Path, error: &Failed) -> Error {
+    let reason = match error {
+        Failed::PermissionDenied { .. } | Failed::Unauthenticated { .. } => Reason::Denied,
+        Failed::NotFound { .. } => Reason::Missing,
+        _ => Reason::Unreachable,
+    };
+    Error::unavailable(reason, format!("object {path}: {error}"))
+}

@@ -1,0 +1,241 @@
+//! What a consumer has read and not finished: which event may be handled next, and how far everything is done. Pure.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use jiff::Timestamp;
+
+use crate::event::Recorded;
+use crate::position::{Checkpoint, Position};
+
+/// An event that may be handled now: nothing before it under any of its keys is unfinished.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) sequence: u64,
+    pub(super) event: Box<Recorded>,
+    pub(super) keys: Vec<String>,
+    pub(super) checkpoint: Checkpoint,
+    /// Covers all before the event; none where that is not known.
+    pub(super) before: Option<Checkpoint>,
+}
+
+/// How far all is done.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Low {
+    pub(super) checkpoint: Option<Checkpoint>,
+    /// Without a checkpoint: it was rewound to the start, wherever it would begin by itself.
+    pub(super) rewound: bool,
+    /// The last event at or before the checkpoint.
+    pub(super) last: Option<(Position, Timestamp)>,
+    /// Events finished.
+    pub(super) finished: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    checkpoint: Checkpoint,
+    /// Taken when it is handed out.
+    event: Option<(Box<Recorded>, Option<Checkpoint>)>,
+    keys: Vec<String>,
+    last: Option<(Position, Timestamp)>,
+    done: bool,
+}
+
+/// Events in the order of the feed, finished in any order that keeps each key's.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// The sequence of the first entry.
+    first: u64,
+    entries: VecDeque<Entry>,
+    /// Under each key, what is unfinished.
+    queues: HashMap<String, VecDeque<u64>>,
+    ready: VecDeque<u64>,
+    /// Entries that are events, unfinished.
+    unfinished: usize,
+    low: Low,
+    /// The checkpoint of the last thing read.
+    read: Option<Checkpoint>,
+}
+
+impl Window {
+    pub(super) fn begin(low: Low) -> Self {
+        Window { read: low.checkpoint.clone(), low, ..Window::default() }
+    }
+    /// How far everything is done.
+    pub(super) fn low(&self) -> &Low {
+        &self.low
+    }
+    /// Where the feed stands: behind the last thing read.
+    pub(super) fn read(&self) -> Option<&Checkpoint> {
+        self.read.as_ref()
+    }
+    /// Events read and not finished.
+    pub(super) fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    /// One more event. Keys may repeat.
+    pub(super) fn push(&mut self, event: Box<Recorded>, mut keys: Vec<String>, checkpoint: Checkpoint) {
+        let mut seen = HashSet::new();
+        keys.retain(|key| seen.insert(key.clone()));
+        let sequence = self.first + self.entries.len() as u64;
+        for key in &keys {
+            self.queues.entry(key.clone()).or_default().push_back(sequence);
+        }
+        let before = self.read.replace(checkpoint.clone());
+        let last = Some((event.position, event.recorded_at));
+        self.entries.push_back(Entry { checkpoint, event: Some((event, before)), keys, last, done: false });
+        self.unfinished += 1;
+        if self.is_first(sequence) {
+            self.ready.push_back(sequence);
+        }
+    }
+
+    /// Nothing for this consumer up to here.
+    pub(super) fn pass(&mut self, checkpoint: Checkpoint) {
+        self.read = Some(checkpoint.clone());
+        match self.entries.back_mut() {
+            None => self.low.checkpoint = Some(checkpoint),
+            // A finished entry at the end stands behind an unfinished one: it moves on.
+            Some(last) if last.done => last.checkpoint = checkpoint,
+            Some(_) => self.entries.push_back(Entry { checkpoint, event: None, keys: Vec::new(), last: None, done: true }),
+        }
+    }
+
+    /// The next event that may be handled. It is unfinished until [`Window::finish`].
+    pub(super) fn next(&mut self) -> Option<Ready> {
+        let sequence = self.ready.pop_front()?;
+        let entry = self.entry(sequence)?;
+        let (event, before) = entry.event.take()?;
+        Some(Ready { sequence, event, keys: entry.keys.clone(), checkpoint: entry.checkpoint.clone(), before })
+    }
+
+    /// It is done with: what waited behind it may go, and the mark moves over all that is done from the front.
+    pub(super) fn finish(&mut self, sequence: u64) {
+        let Some(entry) = self.entry(sequence) else { return };
+        if std::mem::replace(&mut entry.done, true) {
+            return;
+        }
+        let keys = std::mem::take(&mut entry.keys);
+        self.unfinished -= 1;
+        let mut freed = Vec::new();
+        for key in &keys {
+            let Some(queue) = self.queues.get_mut(key) else { continue };
+            queue.retain(|waiting| *waiting != sequence);
+            freed.extend(queue.front());
+            if queue.is_empty() {
+                self.queues.remove(key);
+            }
+        }
+        freed.sort_unstable();
+        freed.dedup();
+        for next in freed {
+            if self.is_first(next) && !self.ready.contains(&next) {
+                self.ready.push_back(next);
+            }
+        }
+        while self.entries.front().is_some_and(|entry| entry.done) {
+            let Some(done) = self.entries.pop_front() else { break };
+            self.first += 1;
+            self.low.finished += u64::from(done.last.is_some());
+            self.low.last = done.last.or(self.low.last);
+            self.low.checkpoint = Some(done.checkpoint);
+        }
+    }
+
+    fn entry(&mut self, sequence: u64) -> Option<&mut Entry> {
+        let at = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
+        self.entries.get_mut(at)
+    }
+
+    /// Whether it waits for nothing: first under each of its keys, and not handed out yet.
+    fn is_first(&mut self, sequence: u64) -> bool {
+        let Some(entry) = self.entry(sequence) else { return false };
+        if entry.event.is_none() {
+            return false;
+        }
+        let keys = entry.keys.clone();
+        keys.iter().all(|key| self.queues.get(key).and_then(VecDeque::front) == Some(&sequence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, EventType, Metadata};
+
+    fn checkpoint(n: u64) -> Checkpoint {
+        Checkpoint::seal("test", &n)
+    }
+
+    fn push(window: &mut Window, n: u64, keys: &[&str]) {
+        let data = Event::new("T", "{}").expect("an event").data().clone();
+        let ty = EventType::new("T").expect("a type");
+        let event = Recorded::new(Position::number(n), uuid::Uuid::nil(), ty, data, Vec::new(), Metadata::default(), Timestamp::UNIX_EPOCH);
+        window.push(Box::new(event), keys.iter().map(|key| (*key).to_owned()).collect(), checkpoint(n));
+    }
+
+    fn started(window: &mut Window) -> Vec<u64> {
+        std::iter::from_fn(|| window.next()).map(|ready| ready.event.position.as_number().expect("a number")).collect()
+    }
+
+    #[test]
+    fn one_key_goes_in_order_and_the_others_do_not_wait() {
+        let mut window = Window::default();
+        for (n, key) in [(1, "a"), (2, "a"), (3, "b"), (4, "a"), (5, "b")] {
+            push(&mut window, n, &[key]);
+        }
+        assert_eq!(started(&mut window), [1, 3]);
+        window.finish(2);
+        assert_eq!(started(&mut window), [5]);
+        window.finish(0);
+        assert_eq!(started(&mut window), [2]);
+        window.finish(1);
+        assert_eq!(started(&mut window), [4]);
+    }
+
+    #[test]
+    fn an_event_with_several_keys_waits_for_all_of_them() {
+        let mut window = Window::default();
+        push(&mut window, 1, &["a"]);
+        push(&mut window, 2, &["b"]);
+        push(&mut window, 3, &["b", "a", "b"]);
+        push(&mut window, 4, &["a"]);
+        assert_eq!(started(&mut window), [1, 2]);
+        window.finish(0);
+        assert_eq!(started(&mut window), [] as [u64; 0]);
+        window.finish(1);
+        assert_eq!(started(&mut window), [3]);
+        window.finish(2);
+        assert_eq!(started(&mut window), [4]);
+    }
+
+    #[test]
+    fn the_mark_moves_only_over_what_is_done() {
+        let mut window = Window::default();
+        for (n, key) in [(1, "a"), (2, "b"), (3, "c")] {
+            push(&mut window, n, &[key]);
+        }
+        window.pass(checkpoint(9));
+        assert_eq!(started(&mut window), [1, 2, 3]);
+        window.finish(1);
+        window.finish(2);
+        assert_eq!(window.low().checkpoint, None);
+        window.finish(0);
+        assert_eq!(window.low().checkpoint, Some(checkpoint(9)));
+        assert_eq!((window.low().finished, window.low().last.map(|(at, _)| at)), (3, Some(Position::number(3))));
+        window.pass(checkpoint(12));
+        assert_eq!(window.low().checkpoint, Some(checkpoint(12)));
+        window.finish(1);
+        assert_eq!((window.low().finished, window.unfinished()), (3, 0), "finished twice counts once");
+    }
+
+    #[test]
+    fn what_is_handed_out_knows_what_covers_all_before_it() {
+        let mut window = Window::begin(Low { checkpoint: Some(checkpoint(4)), ..Low::default() });
+        push(&mut window, 5, &["a"]);
+        window.pass(checkpoint(7));
+        push(&mut window, 8, &["b"]);
+        let befores: Vec<_> = std::iter::from_fn(|| window.next()).map(|ready| ready.before).collect();
+        assert_eq!(befores, [Some(checkpoint(4)), Some(checkpoint(7))]);
+    }
+}

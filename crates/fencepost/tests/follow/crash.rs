@@ -1,0 +1,140 @@
+//! A process that dies, in process: at a named point it stops for ever, and the test drops what ran. Or it stops for a while, and wakes late.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use fencepost::{Cell, CellKey, CellKind, Cells, Delivery, Feed, From, Position, Query, Result, Revision};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::watch;
+
+/// Where a process can die.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Point {
+    BeforeSave(CellKind),
+    /// It was stored, and nobody heard of it.
+    AfterSave(CellKind),
+    BeforeDelete,
+    AfterDelete,
+    /// With an event in hand.
+    InFeed,
+    BeforeEffect,
+    AfterEffect,
+}
+
+pub(crate) const POINTS: &[Point] = &[
+    Point::BeforeSave(CellKind::Lease),
+    Point::AfterSave(CellKind::Lease),
+    Point::BeforeSave(CellKind::Parked),
+    Point::AfterSave(CellKind::Parked),
+    Point::BeforeDelete,
+    Point::AfterDelete,
+    Point::InFeed,
+    Point::BeforeEffect,
+    Point::AfterEffect,
+];
+
+/// Stops whoever comes to the point for the nth time.
+#[derive(Debug, Clone)]
+pub(crate) struct Fate(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    plan: Mutex<Option<(Point, u64)>>,
+    struck: watch::Sender<bool>,
+    woken: watch::Sender<bool>,
+}
+
+impl Fate {
+    pub(crate) fn new(point: Point, nth: u64) -> Self {
+        let plan = Mutex::new(Some((point, nth)));
+        Self(Arc::new(Shared { plan, struck: watch::Sender::new(false), woken: watch::Sender::new(false) }))
+    }
+
+    pub(crate) async fn at(&self, point: Point) {
+        let strikes = {
+            let mut plan = self.0.plan.lock().unwrap();
+            match &mut *plan {
+                Some((at, 0)) if *at == point => {
+                    *plan = None;
+                    true
+                }
+                Some((at, left)) if *at == point => {
+                    *left -= 1;
+                    false
+                }
+                _ => false,
+            }
+        };
+        // All of a process stops at once: what comes to any point after the first stroke stops too.
+        if strikes || *self.0.struck.borrow() {
+            self.0.struck.send_replace(true);
+            self.0.woken.subscribe().wait_for(|woken| *woken).await.expect("the sender lives here");
+        }
+    }
+
+    /// Ends once it has struck.
+    pub(crate) async fn struck(&self) {
+        self.0.struck.subscribe().wait_for(|struck| *struck).await.expect("the sender lives here");
+    }
+
+    /// It was a pause, not a death.
+    pub(crate) fn wake(&self) {
+        self.0.struck.send_replace(false);
+        self.0.woken.send_replace(true);
+    }
+
+    pub(crate) fn cells(&self, inner: &Arc<dyn Cells>) -> Arc<dyn Cells> {
+        Arc::new(Mortal(inner.clone(), self.clone()))
+    }
+    pub(crate) fn feed(&self, inner: &Arc<dyn Feed>) -> Arc<dyn Feed> {
+        Arc::new(MortalFeed(inner.clone(), self.clone()))
+    }
+}
+
+#[derive(Debug)]
+struct Mortal(Arc<dyn Cells>, Fate);
+
+#[async_trait]
+impl Cells for Mortal {
+    async fn load(&self, key: &CellKey) -> Result<Option<Cell>> {
+        self.0.load(key).await
+    }
+    async fn save(&self, key: &CellKey, body: &Bytes, expect: Option<Revision>) -> Result<Option<Revision>> {
+        self.1.at(Point::BeforeSave(key.kind())).await;
+        let saved = self.0.save(key, body, expect).await;
+        self.1.at(Point::AfterSave(key.kind())).await;
+        saved
+    }
+    async fn delete(&self, key: &CellKey, expect: Revision) -> Result<bool> {
+        self.1.at(Point::BeforeDelete).await;
+        let deleted = self.0.delete(key, expect).await;
+        self.1.at(Point::AfterDelete).await;
+        deleted
+    }
+    async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {
+        self.0.list(kind, name).await
+    }
+}
+
+#[derive(Debug)]
+struct MortalFeed(Arc<dyn Feed>, Fate);
+
+#[async_trait]
+impl Feed for MortalFeed {
+    fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
+        let fate = self.1.clone();
+        let through = move |delivery: Result<Delivery>| {
+            let fate = fate.clone();
+            async move {
+                fate.at(Point::InFeed).await;
+                delivery
+            }
+        };
+        self.0.subscribe(from, query).then(through).boxed()
+    }
+    async fn shows(&self, position: Position) -> Result<bool> {
+        self.0.shows(position).await
+    }
+}

@@ -1,0 +1,197 @@
+//! Consumers killed at named points under writing load, and several instances of one consumer: nothing missed, nothing out of order per tag,
+//! the dead replaced within their lease, late wakers fenced.
+
+mod follow;
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fencepost::{Consumer, Env, Handed, Memory, Recorded};
+use follow::crash::{Fate, POINTS, Point};
+use follow::{Place, Recording, place, wait_for, wait_until};
+use futures::future::{Either, select};
+
+const LEASE: Duration = Duration::from_millis(40);
+
+fn consumer(place: &Place, fate: Option<&Fate>) -> Consumer {
+    let (feed, cells) = match fate {
+        Some(fate) => (fate.feed(&place.feed), fate.cells(&place.cells)),
+        None => (place.feed.clone(), place.cells.clone()),
+    };
+    let every_tag = |event: &Recorded| event.tags.iter().map(|tag| tag.to_string()).collect();
+    let consumer = Consumer::new("mailer", feed, cells, Env::system()).expect("a good name").keys(every_tag);
+    let consumer = consumer.lease(LEASE).save_every(7, Duration::from_millis(5)).concurrency(4).read_ahead(32);
+    consumer.retry(2, Duration::from_micros(100), Duration::from_millis(1))
+}
+
+/// Kills a consumer at a random point, again and again, while two writers write; then lets it finish.
+async fn killed(place: Place, rounds: u64, seed: u64) {
+    let recording = Recording::default();
+    let chance = Env::seeded(seed);
+    let failing = Arc::new(Mutex::new(true));
+    let handler = |fate: Option<Fate>| {
+        let (recording, chance, failing) = (recording.clone(), chance.clone(), failing.clone());
+        move |handed: Handed| {
+            let (recording, chance, fate, failing) = (recording.clone(), chance.clone(), fate.clone(), failing.clone());
+            async move {
+                if let Some(fate) = &fate {
+                    fate.at(Point::BeforeEffect).await;
+                }
+                if *failing.lock().unwrap() && chance.below(4) == 0 {
+                    return Err("not this time");
+                }
+                recording.note(&handed);
+                if let Some(fate) = &fate {
+                    fate.at(Point::AfterEffect).await;
+                }
+                Ok(())
+            }
+        }
+    };
+    let mut met = BTreeSet::new();
+    let killing = async {
+        for _ in 0..rounds {
+            let point = POINTS[usize::try_from(chance.below(POINTS.len() as u64)).unwrap()];
+            let fate = Fate::new(point, chance.below(6));
+            let mortal = consumer(&place, Some(&fate));
+            let run = Box::pin(mortal.run(handler(Some(fate.clone()))));
+            let struck = async {
+                let patience = Env::system();
+                // A point that does not come is no reason to wait: it is killed where it is.
+                select(Box::pin(fate.struck()), Box::pin(patience.sleep(LEASE * 4))).await;
+            };
+            match select(run, Box::pin(struck)).await {
+                Either::Left((ended, _)) => panic!("seed {seed}: it ended by itself: {ended:?}"),
+                Either::Right(((), run)) => drop(run),
+            }
+            met.insert(format!("{point:?}"));
+            for parked in consumer(&place, None).parked().await.unwrap() {
+                if parked.attempts > 0 {
+                    // Another may be gone meanwhile.
+                    let _ = consumer(&place, None).retry_parked(parked.number).await;
+                }
+            }
+        }
+    };
+    let events = place.load(seed, killing).await;
+    *failing.lock().unwrap() = false;
+    let whole = consumer(&place, None);
+    for parked in whole.parked().await.unwrap() {
+        let _ = whole.retry_parked(parked.number).await;
+    }
+    let done = || async {
+        let seen: BTreeSet<usize> = recording.labels().into_iter().collect();
+        seen.len() == events && whole.parked().await.unwrap().is_empty()
+    };
+    let _ = whole.run_until(handler(None), wait_for(done)).await.unwrap();
+    let seen: BTreeSet<usize> = recording.labels().into_iter().collect();
+    assert_eq!(
+        seen,
+        place.history().await.iter().map(|event| follow::label(event)).collect(),
+        "{} seed {seed}: nothing missed",
+        place.name
+    );
+    recording.assert_order_of_every_tag(&format!("{} seed {seed}", place.name));
+    assert!(rounds < 50 || met.len() == POINTS.len(), "{}: points met: {met:?}", place.name);
+    assert!(events > 20, "{}: the writers wrote {events} events", place.name);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_random_points_nothing_is_missed_and_every_tag_stays_in_order_in_memory() {
+    killed(place(Memory::new()), 200, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_random_points_nothing_is_missed_and_every_tag_stays_in_order_on_the_ledger() {
+    for (place, seed) in follow::places().await.into_iter().skip(1).zip(2..) {
+        killed(place, 25, seed).await;
+    }
+}
+
+/// Several instances at once, of which each notes its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_instances_divide_the_work_and_the_dead_is_replaced() {
+    for place in follow::places().await {
+        let (all, first, second) = (Recording::default(), Recording::default(), Recording::default());
+        let handler = |own: &Recording| {
+            let (all, own) = (all.clone(), own.clone());
+            move |handed: Handed| {
+                all.note(&handed);
+                own.note(&handed);
+                futures::future::ok::<(), String>(())
+            }
+        };
+        // Longer than a busy machine's pauses: nobody loses a lease by accident here.
+        let shared = || {
+            let first_tag = |event: &Recorded| vec![event.tags[0].to_string()];
+            consumer(&place, None).keys(first_tag).partitions(8).lease(Duration::from_millis(500))
+        };
+        let (one, two) = (shared(), shared());
+        let script = async {
+            let both_hold = || async {
+                let status = one.status().await.unwrap();
+                let holders: Vec<_> = status.iter().flat_map(|s| &s.partitions).filter_map(|p| p.holder).collect();
+                let distinct: BTreeSet<_> = holders.iter().collect();
+                holders.len() == 8 && distinct.len() == 2 && distinct.iter().all(|d| holders.iter().filter(|h| h == d).count() == 4)
+            };
+            let two_runs = async {
+                wait_for(both_hold).await;
+                let (before_one, before_two) = (first.len(), second.len());
+                wait_until(|| first.len() > before_one + 10 && second.len() > before_two + 10).await;
+            };
+            // The second dies; the first takes its partitions.
+            select(Box::pin(two.run(handler(&second))), Box::pin(two_runs)).await;
+            let alone =
+                || async { one.status().await.unwrap().unwrap().partitions.iter().map(|p| p.holder).collect::<BTreeSet<_>>().len() == 1 };
+            wait_for(alone).await;
+        };
+        let done = Arc::new(Mutex::new(0));
+        let load = async {
+            *done.lock().unwrap() = place.load(5, script).await;
+            let events = *done.lock().unwrap();
+            wait_until(|| all.labels().into_iter().collect::<BTreeSet<_>>().len() == events).await;
+        };
+        let _ = one.run_until(handler(&first), load).await.unwrap();
+        all.assert_order(&place.name);
+    }
+}
+
+/// An instance stops in the middle of a save, its lease goes to another, and then it wakes: its save is refused, and it stands by.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_instance_that_wakes_after_its_lease_is_fenced() {
+    for place in follow::places().await {
+        for n in 0..20 {
+            place.append(&[(&n.to_string(), &[&format!("s:{}", n % 3)])]).await;
+        }
+        let (late_seen, seen) = (Recording::default(), Recording::default());
+        let fate = Fate::new(Point::BeforeSave(fencepost::CellKind::Lease), 4);
+        let late = consumer(&place, Some(&fate));
+        let second = consumer(&place, None);
+        let script = async {
+            fate.struck().await;
+            let rest = async {
+                wait_until(|| seen.labels().contains(&19)).await;
+                let before = second.status().await.unwrap().unwrap().partitions[0].clone();
+                let handled = late_seen.len();
+                fate.wake();
+                for n in 20..30 {
+                    place.append(&[(&n.to_string(), &[&format!("s:{}", n % 3)])]).await;
+                }
+                wait_until(|| seen.labels().contains(&29)).await;
+                let after = second.status().await.unwrap().unwrap().partitions[0].clone();
+                assert_eq!(after.holder, before.holder, "{}: the late one took nothing back", place.name);
+                // What it had read before may still end; nothing that came later is given to it.
+                assert!(late_seen.labels().iter().all(|label| *label < 20), "{}: {handled} then {:?}", place.name, late_seen.labels());
+            };
+            let _ = second.clone().lease(LEASE * 10).run_until(seen.handler(), rest).await.unwrap();
+        };
+        // Side by side: while it is stopped, nothing of its own future moves.
+        let run = Box::pin(late.run(late_seen.handler()));
+        select(run, Box::pin(tokio::time::timeout(follow::PATIENCE, script))).await;
+        let everything: BTreeSet<_> = late_seen.labels().into_iter().chain(seen.labels()).collect();
+        assert_eq!(everything.len(), 30, "{}", place.name);
+        seen.assert_order(&place.name);
+    }
+}

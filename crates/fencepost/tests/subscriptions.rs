@@ -1,0 +1,356 @@
+//! Consumers over every feed: nothing missed, nothing out of order under a key, whatever fails or is killed; parking, pausing, rewinding.
+
+mod follow;
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fencepost::{Append, Cells, Consumer, Ended, Env, Event, EventLog, Feed, From, Handed, Memory, OnFailure, Query};
+use follow::{Place, Recording, place, wait_until};
+
+const LEASE: Duration = Duration::from_millis(200);
+
+fn consumer(place: &Place, name: &str) -> Consumer {
+    let consumer = Consumer::new(name, place.feed.clone(), place.cells.clone(), Env::system()).expect("a good name");
+    consumer.lease(LEASE).save_every(10, Duration::from_millis(20)).retry(2, Duration::from_millis(1), Duration::from_millis(2))
+}
+
+async fn put(place: &Place, label: &str, tags: &[&str]) {
+    place.append(&[(label, tags)]).await;
+}
+
+/// Runs the consumer until the recording holds so many, gracefully.
+async fn run_for(consumer: &Consumer, recording: &Recording, count: usize) -> Ended {
+    let handler = recording.handler();
+    let until = wait_until(|| recording.len() >= count);
+    consumer.run_until(handler, until).await.expect("it runs")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_then_live_and_resumed_where_it_was_left() {
+    for place in follow::places().await {
+        for n in 0..20 {
+            put(&place, &n.to_string(), &[&format!("s:{}", n % 3)]).await;
+        }
+        let recording = Recording::default();
+        let mailer = consumer(&place, "mailer");
+        let _ = run_for(&mailer, &recording, 20).await;
+        assert_eq!(recording.len(), 20, "{}", place.name);
+        for n in 20..30 {
+            put(&place, &n.to_string(), &[&format!("s:{}", n % 3)]).await;
+        }
+        let _ = run_for(&mailer, &recording, 30).await;
+        assert_eq!(recording.labels_sorted(), (0..30).collect::<Vec<_>>(), "{}: each once, since it was stopped gracefully", place.name);
+        recording.assert_order(&place.name);
+        assert_eq!(Consumer::names(&*place.cells).await.expect("lists"), ["mailer"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_filters_and_the_place_moves_past_what_it_passes_over() {
+    for place in follow::places().await {
+        for n in 0..10 {
+            put(&place, &n.to_string(), &[if n % 5 == 0 { "wanted" } else { "other" }]).await;
+        }
+        let recording = Recording::default();
+        let mailer = consumer(&place, "mailer").query(Query::tag("wanted").expect("a tag"));
+        let _ = run_for(&mailer, &recording, 2).await;
+        assert_eq!(recording.labels_sorted(), [0, 5], "{}", place.name);
+        let lag = mailer.lag(100).await.expect("counts");
+        assert_eq!((lag.events, lag.more), (0, false), "{}", place.name);
+        put(&place, "10", &["wanted"]).await;
+        put(&place, "11", &["other"]).await;
+        assert_eq!(mailer.lag(100).await.expect("counts").events, 1, "{}", place.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_are_handled_at_the_same_time_and_each_in_order() {
+    let place = place(Memory::new());
+    for n in 0..40 {
+        put(&place, &n.to_string(), &[&format!("s:{}", n % 4)]).await;
+    }
+    let recording = Recording::default();
+    let (running, most) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(Mutex::new(0)));
+    let handler = |handed: Handed| {
+        let (recording, running, most) = (recording.clone(), running.clone(), most.clone());
+        async move {
+            let tag = handed.tags[0].to_string();
+            {
+                let mut running = running.lock().unwrap();
+                assert!(running.insert(tag.clone()), "two of one stream at once");
+                let mut most = most.lock().unwrap();
+                *most = running.len().max(*most);
+            }
+            tokio::task::yield_now().await;
+            Env::system().sleep(Duration::from_millis(2)).await;
+            running.lock().unwrap().remove(&tag);
+            recording.note(&handed);
+            Ok::<_, String>(())
+        }
+    };
+    let mailer = consumer(&place, "mailer").concurrency(3);
+    let _ = mailer.run_until(handler, wait_until(|| recording.len() == 40)).await.expect("it runs");
+    assert_eq!(*most.lock().unwrap(), 3, "as many as it may, and no more");
+    recording.assert_order("memory");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_place_never_passes_what_is_not_done() {
+    let place = place(Memory::new());
+    for n in 0..10 {
+        put(&place, &n.to_string(), &[&format!("s:{n}")]).await;
+    }
+    // The third never ends, all others do; then it is killed.
+    let recording = Recording::default();
+    let handler = |handed: Handed| {
+        let recording = recording.clone();
+        async move {
+            if follow::label(&handed) == 2 {
+                std::future::pending::<()>().await;
+            }
+            recording.note(&handed);
+            Ok::<_, String>(())
+        }
+    };
+    let mailer = consumer(&place, "mailer");
+    let killed = async {
+        wait_until(|| recording.len() == 9).await;
+        Env::system().sleep(Duration::from_millis(100)).await;
+    };
+    futures::future::select(Box::pin(mailer.run(handler)), Box::pin(killed)).await;
+    let status = mailer.status().await.expect("loads").expect("it ran");
+    assert_eq!(status.partitions[0].position.and_then(|at| at.as_number()), Some(2), "the place stands before the third");
+    let rest = Recording::default();
+    let _ = run_for(&mailer, &rest, 8).await;
+    assert_eq!(rest.labels_sorted(), (2..10).collect::<Vec<_>>(), "from the third on, again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_ahead_is_bounded() {
+    #[derive(Debug)]
+    struct Counting(Memory, Arc<Mutex<usize>>);
+    #[async_trait::async_trait]
+    impl Feed for Counting {
+        fn subscribe(&self, from: From, query: Query) -> futures::stream::BoxStream<'static, fencepost::Result<fencepost::Delivery>> {
+            use futures::StreamExt;
+            let read = self.1.clone();
+            self.0.subscribe(from, query).inspect(move |_| *read.lock().unwrap() += 1).boxed()
+        }
+        async fn shows(&self, position: fencepost::Position) -> fencepost::Result<bool> {
+            self.0.shows(position).await
+        }
+    }
+    let (memory, read) = (Memory::new(), Arc::new(Mutex::new(0)));
+    for n in 0..100 {
+        EventLog::append(&memory, Append::new([Event::new("Noted", n.to_string()).unwrap().tag("a").unwrap()])).await.unwrap();
+    }
+    let feed = Arc::new(Counting(memory.clone(), read.clone()));
+    let mailer = Consumer::new("mailer", feed, Arc::new(memory), Env::system()).unwrap().read_ahead(7).lease(LEASE);
+    let stuck = |_: Handed| std::future::pending::<Result<(), String>>();
+    futures::future::select(Box::pin(mailer.run(stuck)), Box::pin(Env::system().sleep(Duration::from_millis(100)))).await;
+    assert_eq!(*read.lock().unwrap(), 7);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn start_from_now_and_rewind() {
+    for place in follow::places().await {
+        put(&place, "0", &["a"]).await;
+        let recording = Recording::default();
+        let mailer = consumer(&place, "mailer").start(From::Now);
+        let begun = async {
+            follow::wait_for(|| async { mailer.status().await.unwrap().is_some_and(|s| s.partitions[0].checkpoint.is_some()) }).await;
+        };
+        // Killed right after it first saved: "now" is then, not when it is started again.
+        futures::future::select(Box::pin(mailer.run(recording.handler())), Box::pin(begun)).await;
+        put(&place, "1", &["a"]).await;
+        let _ = run_for(&mailer, &recording, 1).await;
+        assert_eq!(recording.labels(), [1], "{}", place.name);
+        mailer.rewind(From::Start).await.unwrap();
+        let _ = run_for(&mailer, &recording, 3).await;
+        assert_eq!(recording.labels(), [1, 0, 1], "{}", place.name);
+        mailer.rewind(From::Now).await.unwrap();
+        put(&place, "2", &["a"]).await;
+        let _ = run_for(&mailer, &recording, 4).await;
+        assert_eq!(recording.labels(), [1, 0, 1, 2], "{}", place.name);
+        // While it runs: it notices at its next save.
+        let moving = async {
+            mailer.rewind(From::Start).await.unwrap();
+            wait_until(|| recording.len() >= 7).await;
+        };
+        let _ = mailer.run_until(recording.handler(), moving).await.unwrap();
+        assert_eq!(recording.labels(), [1, 0, 1, 2, 0, 1, 2], "{}", place.name);
+        assert!(consumer(&place, "unheard").rewind(From::Start).await.is_err());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paused_it_stands_and_resumed_it_goes_on() {
+    for place in follow::places().await {
+        put(&place, "0", &["a"]).await;
+        let recording = Recording::default();
+        let mailer = consumer(&place, "mailer");
+        let script = async {
+            wait_until(|| recording.len() == 1).await;
+            mailer.pause().await.unwrap();
+            follow::wait_for(|| async {
+                mailer.status().await.unwrap().unwrap().partitions.iter().all(|p| p.paused && p.holder.is_none())
+            })
+            .await;
+            put(&place, "1", &["a"]).await;
+            Env::system().sleep(LEASE * 2).await;
+            assert_eq!(recording.len(), 1, "{}: paused", place.name);
+            mailer.resume().await.unwrap();
+            wait_until(|| recording.len() == 2).await;
+        };
+        let _ = mailer.run_until(recording.handler(), script).await.unwrap();
+        assert_eq!(recording.labels(), [0, 1], "{}", place.name);
+    }
+}
+
+/// Fails on the labels in `bad`.
+fn picky<'a>(
+    recording: &'a Recording,
+    bad: &'a Mutex<BTreeSet<usize>>,
+) -> impl Fn(Handed) -> futures::future::Ready<Result<(), String>> + 'a {
+    move |handed| {
+        let label = follow::label(&handed);
+        if bad.lock().unwrap().contains(&label) {
+            return futures::future::err(format!("cannot take {label}"));
+        }
+        recording.note(&handed);
+        futures::future::ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_event_is_parked_its_stream_waits_behind_it_and_the_others_go_on() {
+    for place in follow::places().await {
+        for (n, tag) in ["a", "b", "a", "b", "a"].iter().enumerate() {
+            put(&place, &n.to_string(), &[tag]).await;
+        }
+        let (recording, bad) = (Recording::default(), Mutex::new(BTreeSet::from([0])));
+        let mailer = consumer(&place, "mailer");
+        let three = || async { mailer.parked().await.unwrap().len() == 3 };
+        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(three)).await.unwrap();
+        assert_eq!(recording.labels(), [1, 3], "{}", place.name);
+        let parked = mailer.parked().await.unwrap();
+        let told: Vec<_> = parked.iter().map(|p| (p.keys.clone(), p.attempts, p.reason.as_str())).collect();
+        let a = vec!["a".to_owned()];
+        let behind = "waits behind a parked event";
+        assert_eq!(told, [(a.clone(), 2, "cannot take 0"), (a.clone(), 0, behind), (a, 0, behind)], "{}", place.name);
+        // Started again, nothing of it is tried; released, it fails again and stays.
+        put(&place, "5", &["b"]).await;
+        let _ = mailer.run_until(picky(&recording, &bad), wait_until(|| recording.len() == 3)).await.unwrap();
+        mailer.retry_parked(parked[0].number).await.unwrap();
+        let failed_again = || async { mailer.parked().await.unwrap()[0].attempts == 4 };
+        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(failed_again)).await.unwrap();
+        assert_eq!(recording.labels(), [1, 3, 5], "{}", place.name);
+        // What comes to the stream meanwhile waits too; once the first is handled, all follow in order.
+        put(&place, "6", &["a"]).await;
+        bad.lock().unwrap().clear();
+        let four = || async { mailer.parked().await.unwrap().len() == 4 };
+        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(four)).await.unwrap();
+        mailer.retry_parked(parked[0].number).await.unwrap();
+        let none = || async { mailer.parked().await.unwrap().is_empty() };
+        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(none)).await.unwrap();
+        assert_eq!(recording.labels(), [1, 3, 5, 0, 2, 4, 6], "{}", place.name);
+        put(&place, "7", &["a"]).await;
+        let _ = run_for(&mailer, &recording, 8).await;
+        assert_eq!(recording.labels().last(), Some(&7), "{}: the stream is free again", place.name);
+        assert!(mailer.retry_parked(99).await.is_err() && mailer.skip_parked(99).await.is_err());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_skipped_event_is_never_handled_and_what_waits_behind_it_follows() {
+    let place = place(Memory::new());
+    for n in 0..3 {
+        put(&place, &n.to_string(), &["a"]).await;
+    }
+    let (recording, bad) = (Recording::default(), Mutex::new(BTreeSet::from([0, 2])));
+    let mailer = consumer(&place, "mailer");
+    let script = async {
+        follow::wait_for(|| async { mailer.parked().await.unwrap().len() == 3 }).await;
+        mailer.skip_parked(mailer.parked().await.unwrap()[0].number).await.unwrap();
+        follow::wait_for(|| async { mailer.parked().await.unwrap().iter().map(|p| p.attempts).eq([2]) }).await;
+    };
+    let _ = mailer.run_until(picky(&recording, &bad), script).await.unwrap();
+    assert_eq!(recording.labels(), [1], "the first is skipped, the last fails on its own account");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn told_to_stop_it_ends_before_the_event_and_what_is_done_is_saved() {
+    let place = place(Memory::new());
+    for n in 0..5 {
+        put(&place, &n.to_string(), &["a"]).await;
+    }
+    let (recording, bad) = (Recording::default(), Mutex::new(BTreeSet::from([3])));
+    let mailer = consumer(&place, "mailer").on_failure(OnFailure::Stop);
+    match mailer.run(picky(&recording, &bad)).await.unwrap() {
+        Ended::Failed(failed) => {
+            assert_eq!((failed.position.as_number(), failed.attempts, failed.reason.as_str()), (Some(4), 2, "cannot take 3"));
+        }
+        other => panic!("{other:?}"),
+    }
+    bad.lock().unwrap().clear();
+    let _ = run_for(&mailer, &recording, 5).await;
+    assert_eq!(recording.labels(), [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_ends_rather_than_park_without_bound() {
+    let place = place(Memory::new());
+    for n in 0..5 {
+        put(&place, &n.to_string(), &[&format!("s:{n}")]).await;
+    }
+    let mailer = consumer(&place, "mailer").park_at_most(2).concurrency(1);
+    let ended = mailer.run(|_| async { Err::<(), _>("no") }).await.unwrap();
+    assert!(matches!(ended, Ended::Failed(_)), "{ended:?}");
+    assert_eq!(mailer.parked().await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_keys_hold_the_order_of_every_tag() {
+    let place = place(Memory::new());
+    let mut tags: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for n in 0..60 {
+        let two = vec![format!("s:{}", n % 4), format!("t:{}", n % 3)];
+        put(&place, &n.to_string(), &two.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        tags.insert(n, two);
+    }
+    let recording = Recording::default();
+    let env = Env::seeded(7);
+    let handler = |handed: Handed| {
+        let (recording, pause) = (recording.clone(), env.below(3));
+        async move {
+            Env::system().sleep(Duration::from_millis(pause)).await;
+            recording.note(&handed);
+            Ok::<_, String>(())
+        }
+    };
+    let every_tag = |event: &fencepost::Recorded| event.tags.iter().map(|tag| tag.to_string()).collect();
+    let mailer = consumer(&place, "mailer").keys(every_tag);
+    let _ = mailer.run_until(handler, wait_until(|| recording.len() == 60)).await.unwrap();
+    let seen = recording.labels();
+    for tag in tags.values().flatten().collect::<BTreeSet<_>>() {
+        let of_tag: Vec<_> = seen.iter().filter(|n| tags[n].contains(tag)).collect();
+        assert!(of_tag.is_sorted(), "{tag}: {of_tag:?}");
+    }
+}
+
+/// Kept to the end: the number of partitions is fixed, and another is refused.
+#[tokio::test]
+async fn the_number_of_partitions_is_fixed_at_first_use() {
+    let place = place(Memory::new());
+    put(&place, "0", &["a"]).await;
+    let recording = Recording::default();
+    let _ = run_for(&consumer(&place, "mailer").partitions(4), &recording, 1).await;
+    let cells: Arc<dyn Cells> = place.cells.clone();
+    assert_eq!(cells.list(fencepost::CellKind::Lease, "mailer").await.unwrap().len(), 5);
+    let refused = consumer(&place, "mailer").partitions(8).run(recording.handler()).await;
+    assert!(matches!(refused, Err(fencepost::Error::Refused(fencepost::Refused::Differs { .. }))), "{refused:?}");
+    let _ = run_for(&consumer(&place, "mailer"), &recording, 1).await;
+}
