@@ -15,6 +15,7 @@ use crate::feed::lanes::LaneFeed;
 use crate::layout::ledger::{FeedMode, Ledger, Options, check_namespace, tables};
 use crate::layout::{Collected, Opened, Verified};
 use crate::log::{Capabilities, EventLog};
+use crate::moving::Party;
 use crate::state::{Checkpoints, States};
 use crate::stream::StreamStore;
 use crate::units::Units;
@@ -118,6 +119,13 @@ impl Store {
             events: counts.map(|(_, events)| events),
             units: op.units(),
         })
+    }
+}
+
+impl From<&Store> for Party {
+    fn from(store: &Store) -> Party {
+        let Opened { log, feed, checkpoints, capabilities, .. } = store.opened.clone();
+        Party { log, feed, checkpoints, capabilities }
     }
 }
 
