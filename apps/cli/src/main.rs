@@ -5,11 +5,14 @@
 mod append;
 mod args;
 mod completions;
+mod copy;
 mod demo;
 mod doctor;
 mod engine;
+mod export;
 mod failure;
 mod gc;
+mod import;
 mod init;
 mod json;
 mod output;
@@ -65,6 +68,9 @@ async fn run(cli: Cli, out: &mut Output) -> Outcome {
         Command::Append(args) => append::run(args, &place, out).await,
         Command::Read(args) => read::run(args, &place, out).await,
         Command::Tail(args) => tail::run(args, &place, out).await,
+        Command::Copy(args) => copy::run(args, out).await,
+        Command::Export(args) => export::run(args, &place, out).await,
+        Command::Import(args) => import::run(args, &place, out).await,
         Command::Verify(args) => verify::run(args, &place, out).await,
         Command::Gc(args) => gc::run(args, &place, out).await,
         Command::Stats(args) => stats::run(args, &place, out).await,

@@ -3,6 +3,7 @@
 mod arguments;
 mod demo;
 mod errors;
+mod moving;
 mod pipes;
 mod roundtrip;
 

@@ -4,9 +4,11 @@
 //! commit it is, so that a file that was cut off is known to be. An import keeps no place: it asks for every commit whether it is there.
 
 use std::io::{Read, Seek, SeekFrom};
+use std::pin::Pin;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::lines::{Line, Parsed, parse};
@@ -15,7 +17,7 @@ use super::write::{Writer, commit_id, pieces};
 use super::{IN_FLIGHT, Party};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{Event, Metadata};
-use crate::log::{Capabilities, EventLog};
+use crate::log::{Capabilities, EventLog, ReadOptions};
 use crate::query::Query;
 
 /// The events that match behind a place, up to where there are no more just now, each as a line with its line break.
@@ -95,8 +97,12 @@ pub async fn import(
 ) -> Result<Imported> {
     let to = to.into();
     let log = to.writable()?;
+    let mut commits = commits(lines).boxed().peekable();
+    if let Some(Ok(first)) = Pin::new(&mut commits).peek().await {
+        refuse_own(&*log, &to.capabilities, first).await?;
+    }
     // Not `try_buffered`: a wrong line must not overtake what stands before it.
-    let asked = commits(lines).map(|group| async { ask(&*log, &to.capabilities, group?).await }).buffered(IN_FLIGHT);
+    let asked = commits.map(|group| async { ask(&*log, &to.capabilities, group?).await }).buffered(IN_FLIGHT);
     // A commit that is there already has nothing left to write, and passes through in its turn.
     let new = asked.map_ok(|(Group { events, .. }, there)| match there {
         true => Group { place: events.len() as u64, events: Vec::new() },
@@ -114,8 +120,23 @@ pub async fn import(
     Ok(imported)
 }
 
+/// What a store exported is there already, but under the commit ids of its own writers: an import would not recognise it. The first event of
+/// the lines tells, where it is also the first of the store, or of one of its tags: only there it was recorded at that instant.
+async fn refuse_own(log: &dyn EventLog, capabilities: &Capabilities, first: &Lines) -> Result<()> {
+    let (Some(event), Some(recorded_at)) = (first.events.first(), first.place) else { return Ok(()) };
+    let tags = event.tags().iter().cloned().map(Query::of_tag);
+    for query in tags.chain(capabilities.untagged_reads.then(Query::all)) {
+        let found = log.read(&query, ReadOptions::default().limit(1)).try_next().await?;
+        if found.is_some_and(|found| Some(found.id) == event.given_id() && found.recorded_at == recorded_at) {
+            let what = "importing what this very store exported".into();
+            return Err(Refused::Unsupported { what, remedy: "its events are there: import them into another store".into() }.into());
+        }
+    }
+    Ok(())
+}
+
 /// Whether all of a commit is there.
-async fn ask(log: &dyn EventLog, capabilities: &Capabilities, group: Group<Event, ()>) -> Result<(Group<Event, ()>, bool)> {
+async fn ask(log: &dyn EventLog, capabilities: &Capabilities, group: Lines) -> Result<(Lines, bool)> {
     for piece in pieces(group.events.clone(), capabilities) {
         if log.committed(commit_id(&piece)).await?.value.is_none() {
             return Ok((group, false));
@@ -124,9 +145,13 @@ async fn ask(log: &dyn EventLog, capabilities: &Capabilities, group: Group<Event
     Ok((group, true))
 }
 
+/// One commit of the lines, and when it was recorded.
+type Lines = Group<Event, Option<Timestamp>>;
+
 /// The commits of these lines. What has no part is a commit of its own.
-fn commits(lines: BoxStream<'_, Result<Vec<u8>>>) -> impl Stream<Item = Result<Group<Event, ()>>> + Send {
-    stream::try_unfold((lines.fuse(), Vec::<Event>::new(), 0u64), |(mut lines, mut open, mut number)| async move {
+fn commits(lines: BoxStream<'_, Result<Vec<u8>>>) -> impl Stream<Item = Result<Lines>> + Send {
+    stream::try_unfold((lines.fuse(), 0u64), |(mut lines, mut number)| async move {
+        let mut open = Vec::<Event>::new();
         while let Some(line) = lines.try_next().await? {
             number += 1;
             let wrong = |why: String| Error::from(Refused::Malformed { what: "input", why: format!("line {number}: {why}") });
@@ -135,13 +160,14 @@ fn commits(lines: BoxStream<'_, Result<Vec<u8>>>) -> impl Stream<Item = Result<G
             }
             let parsed = parse(&line).map_err(wrong)?;
             let (at, of) = parsed.part.unwrap_or((1, 1));
+            let place = parsed.recorded_at;
             let event = event(parsed).map_err(wrong)?;
             if at != open.len() as u64 + 1 || at > of {
                 return Err(wrong(format!("it is event {at} of {of} of its commit, where event {} was to follow", open.len() + 1)));
             }
             open.push(event);
             if at == of {
-                return Ok(Some((Group { events: std::mem::take(&mut open), place: () }, (lines, open, number))));
+                return Ok(Some((Group { events: open, place }, (lines, number))));
             }
         }
         if open.is_empty() {
