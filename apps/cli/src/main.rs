@@ -6,11 +6,14 @@ mod append;
 mod args;
 mod completions;
 mod consumers;
+mod copy;
 mod demo;
 mod doctor;
 mod engine;
+mod export;
 mod failure;
 mod gc;
+mod import;
 mod index;
 mod init;
 mod json;
@@ -72,6 +75,9 @@ async fn run(cli: Cli, out: &mut Output) -> Outcome {
         Command::Consumers(args) => consumers::run(args, &place, out).await,
         Command::Parked(args) => parked::run(args, &place, out).await,
         Command::Projections(args) => projections::run(args, &place, out).await,
+        Command::Copy(args) => copy::run(args, out).await,
+        Command::Export(args) => export::run(args, &place, out).await,
+        Command::Import(args) => import::run(args, &place, out).await,
         Command::Verify(args) => verify::run(args, &place, out).await,
         Command::Index(args) => index::run(args, &place, out).await,
         Command::Gc(args) => gc::run(args, &place, out).await,

@@ -9,7 +9,7 @@ use comfy_table::{Cell, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::json::EventLine;
+use crate::json::{EventLine, place_name, row};
 
 /// How to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -148,10 +148,10 @@ impl Output {
         match self.format {
             Format::Table => {
                 if self.events == 1 {
-                    let title = format!("{:>8}  {:<20}  {:<20}  {}", line.place_name(), "recorded", "type", "tags, data");
+                    let title = format!("{:>8}  {:<20}  {:<20}  {}", place_name(line), "recorded", "type", "tags, data");
                     writeln!(self.to, "{}", self.paint.dim(title))?;
                 }
-                let row = line.row(self.paint);
+                let row = row(line, self.paint);
                 match self.width {
                     Some(width) => writeln!(self.to, "{}", console::truncate_str(&row, width, "…")),
                     None => writeln!(self.to, "{row}"),

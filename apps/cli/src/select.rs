@@ -1,4 +1,4 @@
-//! Which events a command is about: `--query`, or `--tag` and `--type`. Shared by `read` and `tail`.
+//! Which events a command is about: `--query`, or `--tag` and `--type`. Shared by `read`, `tail` and `export`.
 
 use clap::Args;
 use fencepost::{EventType, Query, QueryItem, Tag};

@@ -124,6 +124,9 @@ pub struct Metadata {
     /// The version of the body, where it is not the first. It stands here and not in the type, so that a condition by type sees every version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<u32>,
+    /// When it happened, where that is not when it was recorded: what was copied or imported keeps the time of its source here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occurred: Option<Timestamp>,
     /// Anything else.
     #[serde(flatten)]
     pub extra: BTreeMap<String, serde_json::Value>,
@@ -131,7 +134,6 @@ pub struct Metadata {
 
 impl Metadata {
     /// How long it is as JSON; nothing, where nothing is said.
-    #[cfg(feature = "dynamo")]
     pub(crate) fn bytes(&self) -> usize {
         if self.is_empty() { 0 } else { serde_json::to_vec(self).map_or(0, |json| json.len()) }
     }
@@ -271,6 +273,16 @@ impl Recorded {
     ) -> Self {
         tags.sort_unstable();
         Self { position, id, event_type, data, tags, meta, recorded_at, version: None }
+    }
+
+    /// The event as it would be given again, under its id.
+    pub fn into_event(self) -> Event {
+        Event { id: Some(self.id), event_type: self.event_type, data: self.data, tags: self.tags, meta: self.meta }
+    }
+
+    /// When it happened: what its metadata says, or else when it was recorded.
+    pub fn occurred_at(&self) -> Timestamp {
+        self.meta.occurred.unwrap_or(self.recorded_at)
     }
 
     /// The body as JSON.

@@ -12,6 +12,7 @@ mod event;
 mod feed;
 mod log;
 mod memory;
+pub mod moving;
 mod position;
 mod project;
 mod query;

@@ -16,6 +16,7 @@ use crate::feed::lanes::LaneFeed;
 use crate::layout::ledger::{FeedMode, Ledger, Options, check_namespace, tables};
 use crate::layout::{Collected, Opened, Verified};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
+use crate::moving::Party;
 use crate::project::{Consumer, Projections};
 use crate::state::{Cells, Checkpoints, States};
 use crate::stream::StreamStore;
@@ -158,6 +159,13 @@ impl Store {
             events: counts.map(|(_, events)| events),
             units: op.units(),
         })
+    }
+}
+
+impl From<&Store> for Party {
+    fn from(store: &Store) -> Party {
+        let Opened { log, feed, checkpoints, capabilities, .. } = store.opened.clone();
+        Party { log, feed, checkpoints, capabilities }
     }
 }
 

@@ -20,7 +20,8 @@ const TABLE: &[(&str, &[&str])] = &[
     ("feed", &["model", "dynamo", "layout", "layout/*"]),
     ("project", &["model", "domain", "contracts", "feed"]),
     ("decide", &["model", "domain", "contracts"]),
-    ("store", &["model", "domain", "contracts", "memory", "dynamo", "layout", "layout/*", "feed", "project", "decide", "url"]),
+    ("moving", &["model", "contracts", "feed"]),
+    ("store", &["model", "domain", "contracts", "memory", "dynamo", "layout", "layout/*", "feed", "project", "decide", "moving", "url"]),
     ("doctor", &["dynamo", "layout", "layout/*", "store"]),
     ("url", &["dynamo", "layout"]),
 ];

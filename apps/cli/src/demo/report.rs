@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use super::enrolment::Tally;
 use super::feed::Seen;
 use super::{Args, Check};
-use crate::json::EventLine;
+use crate::json::{EventLine, row};
 use crate::output::Paint;
 
 /// DynamoDB on demand, standard table class, us-east-1, in dollars for a million request units, since 1 November 2024.
@@ -86,7 +86,7 @@ impl Report<'_> {
         match self.feed {
             Some(feed) => {
                 text += &format!("\n{} ({} events came, in order; the last {})\n", paint.bold("The feed"), feed.events, feed.last.len());
-                feed.last.iter().for_each(|event| text += &format!("{}\n", EventLine::of(event).row(paint)));
+                feed.last.iter().for_each(|event| text += &format!("{}\n", row(&EventLine::of(event), paint)));
             }
             None => text += &format!("\n{} this store has none\n", paint.bold("The feed")),
         }

@@ -5,6 +5,7 @@ mod demo;
 mod errors;
 mod following;
 mod index;
+mod moving;
 mod pipes;
 mod roundtrip;
 

@@ -300,6 +300,7 @@ fn with_meta(event: Event, meta: &Metadata) -> Event {
         causation: own.causation.or_else(|| meta.causation.clone()),
         user: own.user.or_else(|| meta.user.clone()),
         schema: own.schema,
+        occurred: own.occurred.or(meta.occurred),
         extra,
     })
 }

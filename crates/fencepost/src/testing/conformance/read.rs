@@ -312,6 +312,7 @@ pub async fn r14_what_was_given_comes_back(s: Subject) {
             causation: n.is_multiple_of(2).then(|| "é\0/".into()),
             user: None,
             schema: n.is_multiple_of(3).then_some(2),
+            occurred: n.is_multiple_of(2).then(|| jiff::Timestamp::constant(-62_135_596_800, 0)),
             extra: BTreeMap::from([("deep".into(), serde_json::json!({"n": n, "list": [1, "two", null, 2.5], "big": u64::MAX}))]),
         };
         let id = Uuid::from_u128(0xABCD_0000 + u128::from(n));

@@ -1,0 +1,117 @@
+//! `copy`, `export` and `import`: what leaves one store arrives in another.
+
+use serde_json::{Value, json};
+
+use crate::{FileStore, run};
+
+/// All kinds of bodies, and commits of several events.
+fn source() -> FileStore {
+    let store = FileStore::with_events(3);
+    let odd = concat!(
+        r#"{"type":"A","data":{"n":1.50, "s":"é"},"tags":["x","a"],"meta":{"user":"u","k":[1]},"id":"0191d7a0-0000-7000-8000-000000000001"}"#,
+        "\n",
+        r#"{"type":"B","data_base64":"AP8="}"#,
+        "\n",
+        r#"{"type":"C","data_base64":"ewoxfQ=="}"#,
+        "\n",
+        r#"{"type":"D","data_base64":"IDEK","tags":["a"]}"#,
+        "\n"
+    );
+    store.run_with(&["append"], odd).ok();
+    store
+}
+
+/// What must be the same on both sides.
+fn events(store: &FileStore) -> Vec<Value> {
+    let mut lines = store.run(&["export"]).ok().lines();
+    for line in &mut lines {
+        let happened = line["meta"]["occurred"].take();
+        let recorded = line["recorded_at"].take();
+        line["happened"] = if happened.is_null() { recorded } else { happened };
+        let line = line.as_object_mut().expect("an object");
+        line.retain(|name, _| !["checkpoint", "recorded_at"].contains(&name.as_str()));
+        line["meta"].as_object_mut().expect("an object").remove("occurred");
+    }
+    lines
+}
+
+#[test]
+fn a_copy_says_what_is_lost_copies_and_compares() {
+    let (from, to) = (source(), FileStore::new());
+    let dry = run(&["copy", "--from", &from.url, "--to", &to.url, "--dry-run"]).ok();
+    assert!(dry.lines()[0]["losses"].as_array().is_some_and(|losses| losses.iter().any(|loss| loss["what"] == "recorded_at")));
+    assert_eq!(to.run(&["read"]).ok().stdout(), "", "a dry run writes nothing");
+
+    let copied = run(&["copy", "--from", &from.url, "--to", &to.url]).ok();
+    assert!(copied.error()["plan"]["losses"].is_array(), "the plan comes on stderr");
+    let result = &copied.lines()[0];
+    assert_eq!((&result["events"], &result["commits"], &result["compared"]["equal"]), (&json!(7), &json!(2), &json!(7)));
+    assert_eq!(events(&from), events(&to));
+
+    from.run_with(&["append"], "{\"type\":\"T\",\"data\":9,\"tags\":[\"a\"]}").ok();
+    let more = run(&["copy", "--from", &from.url, "--to", &to.url]).ok();
+    assert_eq!((&more.lines()[0]["events"], &more.lines()[0]["total"]), (&json!(1), &json!(8)));
+    assert_eq!(more.error()["plan"]["resumes_after"], 7);
+    assert_eq!(events(&from), events(&to));
+}
+
+#[test]
+fn a_copy_into_something_else_is_refused_and_what_differs_is_named() {
+    let (from, to) = (source(), FileStore::with_events(1));
+    let refused = run(&["copy", "--from", &from.url, "--to", &to.url]).fails(2);
+    assert_eq!(refused.error()["code"], "refused");
+    run(&["copy", "--from", &from.url, "--to", &to.url, "--into-existing"]).ok();
+    assert_eq!(to.run(&["read"]).ok().lines().len(), 8);
+    // Without leave for others the one that was there is a difference, by its id and without its body.
+    let differs = run(&["copy", "--from", &from.url, "--to", &to.url]).fails(1);
+    assert_eq!(differs.lines()[0]["compared"]["differences"][0]["fields"], json!(["extra"]));
+    assert!(!differs.stdout().contains("data"));
+    run(&["copy", "--from", &from.url, "--to", &from.url]).fails(2);
+    run(&["copy", "--from", &from.url]).fails(2);
+}
+
+#[test]
+fn an_export_and_an_import_go_round() {
+    let (from, to) = (source(), FileStore::new());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("events.ndjson");
+    let file = path.to_str().expect("UTF-8");
+    assert_eq!(from.run(&["export", file]).ok().lines()[0]["events"], 7);
+    assert_eq!(from.run(&["export", file]).fails(2).error()["code"], "refused", "a file is not overwritten");
+    assert_eq!(to.run(&["import", file]).ok().lines()[0], json!({ "events": 7, "commits": 2, "split": 0, "repeated": 0 }));
+    assert_eq!(to.run(&["import", file]).ok().lines()[0], json!({ "events": 0, "commits": 0, "split": 0, "repeated": 7 }));
+    assert_eq!(events(&from), events(&to));
+    // By pipe it is the same.
+    let piped = FileStore::new();
+    piped.run_with(&["import"], &from.run(&["export"]).ok().stdout()).ok();
+    assert_eq!(events(&from), events(&piped));
+}
+
+#[test]
+fn an_export_goes_on_behind_a_torn_line() {
+    let from = source();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("events.ndjson");
+    let file = path.to_str().expect("UTF-8");
+    from.run(&["export", file, "--resume"]).ok();
+    let whole = std::fs::read(&path).expect("a file");
+    std::fs::write(&path, &whole[..whole.len() - 20]).expect("writes");
+    let to = FileStore::new();
+    assert_eq!(to.run(&["import", file]).fails(2).error()["code"], "malformed");
+    assert_eq!(to.run(&["read"]).ok().lines().len(), 3, "what stands before it is recorded");
+    let resumed = from.run(&["export", file, "--resume"]).ok();
+    assert_eq!(resumed.lines()[0]["events"], 4, "the last commit is written anew");
+    assert!(std::fs::read(&path).expect("a file") == whole);
+    assert_eq!(from.run(&["export", file, "--resume"]).ok().lines()[0]["events"], 0);
+    assert_eq!(to.run(&["import", file]).ok().lines()[0]["events"], 4);
+    assert_eq!(events(&from), events(&to));
+    // The store that it came from has it all, under ids of its own.
+    assert_eq!(from.run(&["import", file]).fails(2).error()["code"], "refused");
+}
+
+#[test]
+fn an_export_can_be_of_one_tag() {
+    let lines = source().run(&["export", "--tag", "x"]).ok().lines();
+    assert_eq!(lines.len(), 1);
+    assert_eq!((&lines[0]["type"], &lines[0]["part"]), (&json!("A"), &json!(null)));
+}

@@ -1,0 +1,318 @@
+//! Comparing two stores event by event, in one pass over each and bounded memory.
+//!
+//! The two are read in step. An event that has no partner yet waits as a few checksums, under its id, until the other side brings it. The
+//! same order is not asked for, since a store of several lanes merges them as they come; what must hold is the order on every tag: an event
+//! that waited while a later one of the same tag found its partner, and then finds its own, stands elsewhere on one side.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use futures::{StreamExt, TryStreamExt};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::Party;
+use super::copy::moved;
+use super::source::{Events, Group, grouped, same_commit};
+use super::write::{commit_id, pieces};
+use crate::error::{Refused, Result};
+use crate::event::Recorded;
+use crate::query::Query;
+
+/// Events of one side that may wait for the other; beyond that the rest is not compared.
+const WAITING: usize = 200_000;
+/// Differences that are told one by one.
+const TOLD: usize = 100;
+/// Commits looked up at once, where a destination cannot be read as a whole.
+const LOOKED_UP: usize = 16;
+
+/// What two stores have and have not in common.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Compared {
+    /// Events of the source that were looked at.
+    pub source: u64,
+    /// Events of the destination that were looked at.
+    pub destination: u64,
+    /// Events that both have.
+    pub equal: u64,
+    /// Events that only the destination has, where it may have others.
+    pub others: u64,
+    /// How many differ, or are on one side only.
+    pub differing: u64,
+    /// The first of them.
+    pub differences: Vec<Difference>,
+    /// Whether all was compared: not, where more than 200,000 events of one side waited for the other.
+    pub whole: bool,
+    /// Whether commits were looked up by their ids instead of events compared, since the destination cannot be read as a whole.
+    pub by_commits: bool,
+}
+
+impl Compared {
+    /// Whether all was compared, and nothing differs.
+    pub fn is_equal(&self) -> bool {
+        self.whole && self.differing == 0
+    }
+
+    fn differs(&mut self, id: Uuid, fields: Vec<&'static str>) {
+        self.differing += 1;
+        if self.differences.len() < TOLD {
+            self.differences.push(Difference { id, fields });
+        }
+    }
+}
+
+/// One event that is not the same on both sides: by its id, never by its body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Difference {
+    /// The event.
+    pub id: Uuid,
+    /// `type`, `tags`, `body`, `metadata`, `time` or `order`; `missing` at the destination, or `extra` there.
+    pub fields: Vec<&'static str>,
+}
+
+/// Events that only the destination has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Others {
+    /// They are differences.
+    Differ,
+    /// They were there before.
+    Allowed,
+}
+
+/// Compares all events of two stores. `progress` hears the number of events of the source looked at so far.
+pub async fn compare(source: impl Into<Party>, destination: impl Into<Party>, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Compared> {
+    compare_up_to(&source.into(), &destination.into(), None, Others::Differ, progress).await
+}
+
+/// The same, with the first so many events of the source: what comes while a copy is compared is for the next one.
+pub(super) async fn compare_up_to(
+    source: &Party,
+    destination: &Party,
+    most: Option<u64>,
+    others: Others,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Compared> {
+    let compared = in_step(source, destination, most, others, progress).await?;
+    if !compared.whole && others == Others::Allowed {
+        // Too much else is there to wait for it all.
+        return look_up(source, destination, most, progress).await;
+    }
+    Ok(compared)
+}
+
+async fn in_step(
+    source: &Party,
+    destination: &Party,
+    most: Option<u64>,
+    others: Others,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Compared> {
+    if !destination.is_readable() {
+        return look_up(source, destination, most, progress).await;
+    }
+    let mut wanted = first(source, most)?.fuse();
+    let mut found = destination.events(Query::all(), None)?.fuse();
+    let mut compared = Compared { whole: true, ..Compared::default() };
+    let (mut left, mut right) = (Side::default(), Side::default());
+    loop {
+        // The side of which less waits is read on.
+        let next = if left.len() <= right.len() { wanted.try_next().await? } else { None };
+        if let Some((event, _)) = next {
+            compared.source += 1;
+            progress(compared.source);
+            meet(Sum::of(&event), &mut left, &mut right, &mut compared);
+        } else if let Some((event, _)) = found.try_next().await? {
+            compared.destination += 1;
+            meet(Sum::of(&event), &mut right, &mut left, &mut compared);
+        } else if let Some((event, _)) = wanted.try_next().await? {
+            compared.source += 1;
+            progress(compared.source);
+            meet(Sum::of(&event), &mut left, &mut right, &mut compared);
+        } else {
+            break;
+        }
+        if left.len() + right.len() > WAITING {
+            compared.whole = false;
+            break;
+        }
+    }
+    for sum in left.in_order() {
+        compared.differs(sum.id, vec!["missing"]);
+    }
+    match others {
+        Others::Differ => right.in_order().into_iter().for_each(|sum| compared.differs(sum.id, vec!["extra"])),
+        Others::Allowed => compared.others = right.len() as u64,
+    }
+    Ok(compared)
+}
+
+/// The first so many events.
+fn first(source: &Party, most: Option<u64>) -> Result<Events> {
+    let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    Ok(source.events(Query::all(), None)?.take(most).boxed())
+}
+
+/// An event has come up on `here`: with its partner on the other side it is judged, else it waits.
+fn meet(sum: Sum, here: &mut Side, there: &mut Side, compared: &mut Compared) {
+    let Some((number, overtaken, partner)) = there.take(sum.id) else { return here.wait(sum) };
+    let mut fields = sum.differs_from(&partner);
+    if overtaken {
+        fields.push("order");
+    }
+    // Everything that waits here came before this event; over there, what came before its partner. If it finds its own partner later, then
+    // the two stand the other way round on one side.
+    here.overtake(&sum.tags, here.came);
+    there.overtake(&partner.tags, number);
+    if fields.is_empty() { compared.equal += 1 } else { compared.differs(sum.id, fields) }
+}
+
+/// An event as checksums.
+#[derive(Debug)]
+struct Sum {
+    id: Uuid,
+    event_type: u64,
+    body: u64,
+    metadata: u64,
+    time: u64,
+    tags: Vec<u64>,
+}
+
+fn sum(of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Sum {
+    fn of(event: &Recorded) -> Self {
+        let mut meta = event.meta.clone();
+        meta.occurred = None;
+        let mut tags: Vec<u64> = event.tags.iter().map(sum).collect();
+        tags.sort_unstable();
+        Self {
+            id: event.id,
+            event_type: sum(&event.event_type),
+            body: sum(&event.data),
+            // Maps are ordered, so equal metadata is equal text.
+            metadata: sum(serde_json::to_string(&meta).unwrap_or_default()),
+            time: sum(event.occurred_at()),
+            tags,
+        }
+    }
+
+    fn differs_from(&self, other: &Sum) -> Vec<&'static str> {
+        let fields = [
+            ("type", self.event_type != other.event_type),
+            ("tags", self.tags != other.tags),
+            ("body", self.body != other.body),
+            ("metadata", self.metadata != other.metadata),
+            ("time", self.time != other.time),
+        ];
+        fields.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
+    }
+}
+
+/// What waits on one side, in the order in which it came. An id may wait more than once.
+#[derive(Debug, Default)]
+struct Side {
+    came: u64,
+    waiting: BTreeMap<u64, Sum>,
+    ids: HashMap<Uuid, BTreeSet<u64>>,
+    tags: HashMap<u64, BTreeSet<u64>>,
+    /// Of each tag on which something waits: what waits with a lower number was overtaken.
+    overtaken: HashMap<u64, u64>,
+}
+
+impl Side {
+    fn len(&self) -> usize {
+        self.waiting.len()
+    }
+    fn wait(&mut self, sum: Sum) {
+        let number = self.came;
+        self.came += 1;
+        self.ids.entry(sum.id).or_default().insert(number);
+        for tag in &sum.tags {
+            self.tags.entry(*tag).or_default().insert(number);
+        }
+        self.waiting.insert(number, sum);
+    }
+    fn take(&mut self, id: Uuid) -> Option<(u64, bool, Sum)> {
+        let number = *self.ids.get(&id)?.first()?;
+        let sum = self.waiting.remove(&number)?;
+        forget(&mut self.ids, &id, number);
+        sum.tags.iter().for_each(|tag| forget(&mut self.tags, tag, number));
+        let overtaken = self.was_overtaken(&sum, number);
+        for tag in sum.tags.iter().filter(|tag| !self.tags.contains_key(tag)) {
+            self.overtaken.remove(tag);
+        }
+        Some((number, overtaken, sum))
+    }
+    /// An event that shares these tags and came as this number has found its partner before what waits.
+    fn overtake(&mut self, tags: &[u64], number: u64) {
+        for tag in tags.iter().filter(|tag| self.tags.contains_key(tag)) {
+            let below = self.overtaken.entry(*tag).or_default();
+            *below = number.max(*below);
+        }
+    }
+    fn was_overtaken(&self, sum: &Sum, number: u64) -> bool {
+        sum.tags.iter().any(|tag| self.overtaken.get(tag).is_some_and(|below| number < *below))
+    }
+    fn in_order(&self) -> Vec<&Sum> {
+        self.waiting.values().collect()
+    }
+}
+
+fn forget<K: Hash + Eq>(index: &mut HashMap<K, BTreeSet<u64>>, key: &K, number: u64) {
+    if let Some(numbers) = index.get_mut(key) {
+        numbers.remove(&number);
+        if numbers.is_empty() {
+            index.remove(key);
+        }
+    }
+}
+
+/// Where the destination cannot be read as a whole: whether each commit of the copy is there, under its id.
+async fn look_up(source: &Party, destination: &Party, most: Option<u64>, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Compared> {
+    let log = &destination.writable()?;
+    let capabilities = &destination.capabilities;
+    let mut compared = Compared { whole: true, by_commits: true, ..Compared::default() };
+    let commits = grouped(first(source, most)?, same_commit);
+    let found = commits.map_ok(|Group { events, .. }| async move {
+        let mut found = Vec::new();
+        for piece in pieces(events.into_iter().map(moved).collect(), capabilities) {
+            let there = log.committed(commit_id(&piece)).await?.value.is_some_and(|c| c.positions.len() == piece.len());
+            found.extend(piece.iter().filter_map(|event| event.given_id()).map(|id| (id, there)));
+        }
+        Ok(found)
+    });
+    let mut found = std::pin::pin!(found.try_buffered(LOOKED_UP));
+    while let Some(events) = found.try_next().await? {
+        for (id, there) in events {
+            compared.source += 1;
+            if there {
+                compared.destination += 1;
+                compared.equal += 1;
+            } else {
+                compared.differs(id, vec!["missing"]);
+            }
+        }
+        progress(compared.source);
+    }
+    Ok(compared)
+}
+
+impl Party {
+    /// The log to write to.
+    pub(super) fn writable(&self) -> Result<std::sync::Arc<dyn crate::log::EventLog>> {
+        self.log.clone().ok_or_else(|| {
+            let what = "writing events with any tags".into();
+            Refused::Unsupported {
+                what,
+                remedy: "the destination has streams only, and nothing here knows yet which tag is its stream".into(),
+            }
+            .into()
+        })
+    }
+}

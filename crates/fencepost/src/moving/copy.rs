@@ -1,0 +1,213 @@
+//! Copying one store into another: what will be lost, said beforehand; the copy itself, from where an earlier one stopped; the comparison.
+//!
+//! How far a copy has come is a checkpoint of the destination under a name of the copy's, moved by compare-and-set, so that a second copy at
+//! the same time is noticed. It is written before the first event: a destination that holds events and no such mark holds somebody else's.
+
+use futures::{StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+
+use super::compare::{Compared, Others, compare_up_to};
+use super::source::{Group, Place, grouped, same_commit};
+use super::write::{Writer, Written, tags_of_one};
+use super::{IN_FLIGHT, Party};
+use crate::error::{Refused, Result};
+use crate::event::{Event, Metadata, Recorded};
+use crate::log::ReadOptions;
+use crate::position::Checkpoint;
+use crate::query::Query;
+use crate::state::Revision;
+
+/// The place is saved after so many commits: what a crash repeats, and repeats are harmless.
+const SAVED_AFTER: u64 = 4 * IN_FLIGHT as u64;
+const SEALED_BY: &str = "moving";
+
+/// A copy of all events of one store into another.
+///
+/// ```
+/// # #[cfg(feature = "embedded")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> fencepost::Result<()> {
+/// use fencepost::moving::Copy;
+/// let (from, to) = (fencepost::open("memory:").await?, fencepost::open("memory:?feed=lanes-8").await?);
+/// let copy = Copy::new(&from, &to, "orders-to-lanes");
+/// for loss in copy.plan().await?.losses {
+///     eprintln!("{}: {}", loss.what, loss.why);
+/// }
+/// let copied = copy.run(&|events| eprintln!("{events} copied")).await?;
+/// assert_eq!(copied.events, 0);
+/// assert!(copy.compare(&|_| {}).await?.is_equal());
+/// # Ok(()) }
+/// # #[cfg(not(feature = "embedded"))] fn main() {}
+/// ```
+#[derive(Debug)]
+pub struct Copy {
+    from: Party,
+    to: Party,
+    name: String,
+    others: Others,
+}
+
+/// What a copy does not bring over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// What is not carried, in a word or two.
+    pub what: &'static str,
+    /// What that means.
+    pub why: String,
+}
+
+/// What is known before the first write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What the destination cannot hold, or no copy carries.
+    pub losses: Vec<Loss>,
+    /// Events that an earlier run of the same copy brought over; none, if there was none.
+    pub resumes_after: Option<u64>,
+}
+
+/// What a copy did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Copied {
+    /// Events of this run, repeats of an interrupted one among them.
+    pub events: u64,
+    /// Their commits.
+    pub commits: u64,
+    /// Commits that were too large for one, and came over in pieces.
+    pub split: u64,
+    /// Events of all runs.
+    pub total: u64,
+}
+
+/// How far a copy has come.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Mark {
+    place: Option<Place>,
+    events: u64,
+}
+
+impl Copy {
+    /// From one into the other. The name tells copies into one destination apart, and finds this one again: `[A-Za-z0-9._-]{1,57}`.
+    pub fn new(from: impl Into<Party>, to: impl Into<Party>, name: &str) -> Self {
+        Self { from: from.into(), to: to.into(), name: format!("moving.{name}"), others: Others::Differ }
+    }
+
+    /// Also into a store that holds other events already.
+    pub fn into_existing(mut self) -> Self {
+        self.others = Others::Allowed;
+        self
+    }
+
+    /// What will be lost, and whether it can be at all. Writes nothing.
+    pub async fn plan(&self) -> Result<Plan> {
+        drop(self.from.events(Query::all(), None)?);
+        let log = self.to.writable()?;
+        let mark = self.load().await?;
+        if mark.is_none() && self.others == Others::Differ && self.to.capabilities.untagged_reads {
+            let all = Query::all();
+            let any = log.read(&all, ReadOptions::default().limit(1)).try_next().await?;
+            if any.is_some() {
+                let what = "copying into a store that holds other events".into();
+                let remedy = "choose an empty one, or say that the two shall mix; a copy goes on only under the name it began with".into();
+                return Err(Refused::Unsupported { what, remedy }.into());
+            }
+        }
+        Ok(Plan { losses: losses(&self.from, &self.to), resumes_after: mark.map(|(mark, _)| mark.events) })
+    }
+
+    /// Copies what is not copied yet. `progress` hears the number of events brought over so far, by all runs.
+    pub async fn run(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Copied> {
+        self.plan().await?;
+        let log = self.to.writable()?;
+        let (mut mark, mut revision) = match self.load().await? {
+            Some((mark, revision)) => (mark, revision),
+            None => (Mark::default(), self.save(&Mark::default(), None).await?),
+        };
+        let events = self.from.events(Query::all(), mark.place.clone())?;
+        let commits = grouped(events, same_commit);
+        let commits = commits.map_ok(|Group { events, place }| Group { events: events.into_iter().map(moved).collect(), place });
+        let mut writer = Writer::new(log, self.to.capabilities, commits.boxed());
+        let (mut done, mut unsaved) = (Written::default(), 0);
+        let failed = loop {
+            let (written, place) = match writer.next().await {
+                Ok(Some(next)) => next,
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            };
+            done += written;
+            unsaved += 1;
+            mark = Mark { place: Some(place), events: mark.events + written.events };
+            progress(mark.events);
+            if unsaved >= SAVED_AFTER {
+                revision = self.save(&mark, Some(revision)).await?;
+                unsaved = 0;
+            }
+        };
+        let saved = if unsaved > 0 { self.save(&mark, Some(revision)).await.map(|_| ()) } else { Ok(()) };
+        failed.map_or(saved, Err)?;
+        Ok(Copied { events: done.events, commits: done.commits, split: done.split, total: mark.events })
+    }
+
+    /// Holds what was copied against its source, event by event. `progress` hears the number of events looked at so far.
+    pub async fn compare(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Compared> {
+        let copied = self.load().await?.map_or(0, |(mark, _)| mark.events);
+        compare_up_to(&self.from, &self.to, Some(copied), self.others, progress).await
+    }
+
+    async fn load(&self) -> Result<Option<(Mark, Revision)>> {
+        let Some((sealed, revision)) = self.to.checkpoints.load(&self.name).await? else { return Ok(None) };
+        Ok(Some((sealed.open(SEALED_BY)?, revision)))
+    }
+
+    async fn save(&self, mark: &Mark, expect: Option<Revision>) -> Result<Revision> {
+        let saved = self.to.checkpoints.save(&self.name, &Checkpoint::seal(SEALED_BY, mark), expect).await?;
+        saved.ok_or_else(|| {
+            let what = format!("a second copy at the same time under the name {}", self.name);
+            Refused::Unsupported { what, remedy: "let the other finish; nothing was recorded twice".into() }.into()
+        })
+    }
+}
+
+/// The event as it goes into another store: its id stays, and the time when it happened.
+pub(super) fn moved(event: Recorded) -> Event {
+    let meta = Metadata { occurred: Some(event.occurred_at()), ..event.meta.clone() };
+    event.into_event().meta(meta)
+}
+
+/// What the destination cannot hold, and what no copy carries.
+fn losses(from: &Party, to: &Party) -> Vec<Loss> {
+    let (source, destination) = (&from.capabilities, &to.capabilities);
+    let mut losses = Vec::new();
+    let mut lost = |what, why: &str| losses.push(Loss { what, why: why.to_owned() });
+    lost("recorded_at", "becomes the time of the copy; when an event was recorded at the source stays in its metadata, as `occurred`");
+    lost("positions, tokens", "belong to the source: the destination has its own, and refuses the others'");
+    lost("commit ids", "become new ones: a command of before the copy, repeated by its key, is not recognised after it");
+    lost("what is beside the log", "snapshots, folded states, checkpoints of consumers are not copied: they are folded and read anew");
+    if source.counted_positions && !destination.counted_positions {
+        lost("total order", "is kept within each tag only, since the destination has no one order of all its events");
+    }
+    if from.feed.is_none() && !source.counted_positions {
+        lost("what comes meanwhile", "may be missed: without a feed the source is read by positions, and late ones may come before");
+    }
+    if tags_of_one(destination) < source.max_tags {
+        let why = format!(
+            "with more than {} distinct tags are split, and no longer all or nothing; one event may carry {}",
+            tags_of_one(destination),
+            destination.max_tags.saturating_sub(1)
+        );
+        lost("commits", &why);
+    }
+    if source.boundaries && !destination.boundaries {
+        lost("boundaries", "over several tags are not held by the destination: it has streams only");
+    }
+    if source.untagged_conditions && !destination.untagged_conditions {
+        lost("conditions without a tag", "are not held by the destination, but for types that it indexes");
+    }
+    if source.feed && !destination.feed {
+        lost("the feed", "is not there at the destination");
+    }
+    if !to.is_readable() {
+        lost("the comparison", "is by commits and their ids, not event by event: the destination cannot be read as a whole");
+    }
+    losses
+}
