@@ -301,7 +301,7 @@ async fn objects(folder: &tempfile::TempDir) -> (Objects, Arc<dyn object_store::
             make_bucket(&endpoint, &bucket).await;
             let s3 = AmazonS3Builder::new().with_endpoint(endpoint).with_bucket_name(bucket).with_allow_http(true);
             Arc::new(
-                s3.with_region("eu-west-1").with_access_key_id("test").with_secret_access_key("test").build().expect("it must succeed"),
+                s3.with_region("us-east-1").with_access_key_id("test").with_secret_access_key("test").build().expect("it must succeed"),
             )
         }
         Err(_) => Arc::new(object_store::local::LocalFileSystem::new_with_prefix(folder.path()).expect("it must succeed")),
@@ -406,6 +406,22 @@ async fn racing_writers_of_one_state_leave_one_whole_state() {
     });
     futures::future::join_all(runs).await;
     reach(&all, &place, 40).await;
+}
+
+/// A store of objects that takes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_that_cannot_be_stored_ends_the_projection_with_the_reason() {
+    let place = place(Memory::new());
+    append(&place, 0..40).await;
+    let folder = tempfile::tempdir().expect("it must succeed");
+    // Where the folder of the projection should be, there is a file.
+    std::fs::create_dir_all(folder.path().join("main")).expect("it must succeed");
+    std::fs::write(folder.path().join("main/large"), "in the way").expect("it must succeed");
+    let objects = Objects::open(&format!("file://{}", folder.path().display()), "main", []).expect("it must succeed");
+    let all = projections(&place, None).offload(objects);
+    let ended = tokio::time::timeout(follow::PATIENCE, all.run(&large())).await.expect("it ends by itself");
+    let told = ended.map(|_| ()).expect_err("it cannot be stored").to_string();
+    assert!(told.contains("main/large/1/"), "{told}");
 }
 
 #[tokio::test]
