@@ -5,10 +5,12 @@ mod follow;
 mod support;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fencepost::{CellKind, Ended, Env, Error, Memory, Objects, Projection, Projections, Query, Reason, Recorded};
+use fencepost::{
+    Cell, CellKey, CellKind, Cells, Ended, Env, Error, Memory, Objects, Projection, Projections, Query, Reason, Recorded, Revision,
+};
 use follow::crash::{Fate, Point};
 use follow::{Place, place, wait_for};
 use futures::future::{Either, select};
@@ -208,9 +210,36 @@ async fn killed_at_random_points_the_state_is_still_the_fold_of_all_on_the_ledge
     }
 }
 
+/// Cells that note how many events count in each state that is stored.
+#[derive(Debug)]
+struct Counted(Arc<dyn Cells>, Arc<Mutex<Vec<usize>>>);
+
+#[async_trait::async_trait]
+impl Cells for Counted {
+    async fn load(&self, key: &CellKey) -> fencepost::Result<Option<Cell>> {
+        self.0.load(key).await
+    }
+    async fn save(&self, key: &CellKey, body: &bytes::Bytes, expect: Option<Revision>) -> fencepost::Result<Option<Revision>> {
+        let saved = self.0.save(key, body, expect).await?;
+        let state = body.split(|byte| *byte == b'\n').nth(1).and_then(|state| serde_json::from_slice::<Seen>(state).ok());
+        if let (Some(state), Some(_)) = (state, saved) {
+            self.1.lock().expect("it must succeed").push(state.values().map(Vec::len).sum());
+        }
+        Ok(saved)
+    }
+    async fn delete(&self, key: &CellKey, expect: Revision) -> fencepost::Result<bool> {
+        self.0.delete(key, expect).await
+    }
+    async fn list(&self, kind: CellKind, name: &str) -> fencepost::Result<Vec<Cell>> {
+        self.0.list(kind, name).await
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stale_writer_cannot_overwrite() {
-    for place in follow::places().await {
+    for mut place in follow::places().await {
+        let stored = Arc::new(Mutex::new(Vec::new()));
+        place.cells = Arc::new(Counted(place.cells, stored.clone()));
         append(&place, 0..10).await;
         // It stops right before it stores its state; its lease goes to another, which goes on; then it wakes.
         let fate = Fate::new(Point::BeforeSave(CellKind::Projection), 1);
@@ -234,6 +263,8 @@ async fn a_stale_writer_cannot_overwrite() {
             Either::Left((ended, _)) => panic!("{}: {ended:?}", place.name),
             Either::Right((done, _)) => done.expect("in time"),
         }
+        let stored = stored.lock().expect("it must succeed").clone();
+        assert!(stored.len() > 3 && stored.is_sorted(), "{}: a state was replaced by an older one: {stored:?}", place.name);
     }
 }
 
@@ -365,15 +396,19 @@ async fn a_missing_or_truncated_object_is_told_and_the_state_built_anew_after_a_
     let folder = tempfile::tempdir().expect("it must succeed");
     let (objects, store) = objects(&folder).await;
     let place = place(Memory::new());
-    append(&place, 0..40).await;
     let all = projections(&place, None).offload(objects);
-    reach(&all, &place, 40).await;
+    append(&place, 0..30).await;
+    reach(&all, &place, 30).await;
     let path = || async {
         Path::parse(all.list().await.expect("it must succeed")[0].object.clone().expect("offloaded")).expect("it must succeed")
     };
-    let at = path().await;
-    let bytes = store.get(&at).await.expect("it must succeed").bytes().await.expect("it must succeed");
-    for damaged in [None, Some(bytes.slice(..bytes.len() / 2)), Some(bytes.iter().map(|byte| byte ^ 1).collect())] {
+    let bytes = || async { store.get(&path().await).await.expect("it must succeed").bytes().await.expect("it must succeed") };
+    let older = bytes().await;
+    append(&place, 30..40).await;
+    reach(&all, &place, 40).await;
+    let bytes = bytes().await;
+    let changed = bytes.iter().map(|byte| byte ^ 1).collect();
+    for damaged in [None, Some(bytes.slice(..bytes.len() / 2)), Some(changed), Some(older)] {
         let at = path().await;
         match damaged {
             None => store.delete(&at).await.expect("it must succeed"),
@@ -395,7 +430,7 @@ async fn racing_writers_of_one_state_leave_one_whole_state() {
     let (objects, _store) = objects(&folder).await;
     let place = place(Memory::new());
     append(&place, 0..40).await;
-    // No lease holds them apart: all save the same generation at the same time, and the cell chooses.
+    // A save takes longer than their leases: they take over from each other in the middle of it, and the cell chooses.
     let all = projections(&place, None).offload(objects);
     let runs = (0..4).map(|_| {
         let all = all.clone();
