@@ -191,12 +191,15 @@ async fn a_paused_instance_that_wakes_after_its_lease_is_fenced() {
                 assert!(late_seen.labels().iter().all(|label| *label < 20), "{}: {handled} then {:?}", place.name, late_seen.labels());
             };
             let _ = second.clone().lease(LEASE * 10).run_until(seen.handler(), rest).await.expect("it must succeed");
+            // It stood by, and goes on where the other has left it.
+            place.append(&[("30", &["s:0"])]).await;
+            wait_until(|| late_seen.labels().contains(&30)).await;
         };
         // Side by side: while it is stopped, nothing of its own future moves.
         let run = Box::pin(late.run(late_seen.handler()));
         select(run, Box::pin(tokio::time::timeout(follow::PATIENCE, script))).await;
         let everything: BTreeSet<_> = late_seen.labels().into_iter().chain(seen.labels()).collect();
-        assert_eq!(everything.len(), 30, "{}", place.name);
+        assert_eq!(everything.len(), 31, "{}", place.name);
         seen.assert_order(&place.name);
     }
 }
