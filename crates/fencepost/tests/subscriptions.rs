@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fencepost::{Append, Cells, Consumer, Ended, Env, Event, EventLog, Feed, From, Handed, Memory, OnFailure, Query};
+use fencepost::{Append, CellKind, Cells, Consumer, Ended, Env, Event, EventLog, Feed, From, Handed, Memory, OnFailure, Query};
+use follow::crash::{Fate, Point};
 use follow::{Place, Recording, place, wait_until};
 
 const LEASE: Duration = Duration::from_millis(200);
@@ -79,21 +80,21 @@ async fn streams_are_handled_at_the_same_time_and_each_in_order() {
         async move {
             let tag = handed.tags[0].to_string();
             {
-                let mut running = running.lock().unwrap();
+                let mut running = running.lock().expect("it must succeed");
                 assert!(running.insert(tag.clone()), "two of one stream at once");
-                let mut most = most.lock().unwrap();
+                let mut most = most.lock().expect("it must succeed");
                 *most = running.len().max(*most);
             }
             tokio::task::yield_now().await;
             Env::system().sleep(Duration::from_millis(2)).await;
-            running.lock().unwrap().remove(&tag);
+            running.lock().expect("it must succeed").remove(&tag);
             recording.note(&handed);
             Ok::<_, String>(())
         }
     };
     let mailer = consumer(&place, "mailer").concurrency(3);
     let _ = mailer.run_until(handler, wait_until(|| recording.len() == 40)).await.expect("it runs");
-    assert_eq!(*most.lock().unwrap(), 3, "as many as it may, and no more");
+    assert_eq!(*most.lock().expect("it must succeed"), 3, "as many as it may, and no more");
     recording.assert_order("memory");
 }
 
@@ -108,6 +109,8 @@ async fn its_place_never_passes_what_is_not_done() {
     let handler = |handed: Handed| {
         let recording = recording.clone();
         async move {
+            // All is read before anything is done.
+            Env::system().sleep(Duration::from_millis(20)).await;
             if follow::label(&handed) == 2 {
                 std::future::pending::<()>().await;
             }
@@ -137,7 +140,7 @@ async fn read_ahead_is_bounded() {
         fn subscribe(&self, from: From, query: Query) -> futures::stream::BoxStream<'static, fencepost::Result<fencepost::Delivery>> {
             use futures::StreamExt;
             let read = self.1.clone();
-            self.0.subscribe(from, query).inspect(move |_| *read.lock().unwrap() += 1).boxed()
+            self.0.subscribe(from, query).inspect(move |_| *read.lock().expect("it must succeed") += 1).boxed()
         }
         async fn shows(&self, position: fencepost::Position) -> fencepost::Result<bool> {
             self.0.shows(position).await
@@ -145,13 +148,18 @@ async fn read_ahead_is_bounded() {
     }
     let (memory, read) = (Memory::new(), Arc::new(Mutex::new(0)));
     for n in 0..100 {
-        EventLog::append(&memory, Append::new([Event::new("Noted", n.to_string()).unwrap().tag("a").unwrap()])).await.unwrap();
+        EventLog::append(
+            &memory,
+            Append::new([Event::new("Noted", n.to_string()).expect("it must succeed").tag("a").expect("it must succeed")]),
+        )
+        .await
+        .expect("it must succeed");
     }
     let feed = Arc::new(Counting(memory.clone(), read.clone()));
-    let mailer = Consumer::new("mailer", feed, Arc::new(memory), Env::system()).unwrap().read_ahead(7).lease(LEASE);
+    let mailer = Consumer::new("mailer", feed, Arc::new(memory), Env::system()).expect("it must succeed").read_ahead(7).lease(LEASE);
     let stuck = |_: Handed| std::future::pending::<Result<(), String>>();
     futures::future::select(Box::pin(mailer.run(stuck)), Box::pin(Env::system().sleep(Duration::from_millis(100)))).await;
-    assert_eq!(*read.lock().unwrap(), 7);
+    assert_eq!(*read.lock().expect("it must succeed"), 7);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,26 +169,29 @@ async fn start_from_now_and_rewind() {
         let recording = Recording::default();
         let mailer = consumer(&place, "mailer").start(From::Now);
         let begun = async {
-            follow::wait_for(|| async { mailer.status().await.unwrap().is_some_and(|s| s.partitions[0].checkpoint.is_some()) }).await;
+            follow::wait_for(|| async {
+                mailer.status().await.expect("it must succeed").is_some_and(|s| s.partitions[0].checkpoint.is_some())
+            })
+            .await;
         };
         // Killed right after it first saved: "now" is then, not when it is started again.
         futures::future::select(Box::pin(mailer.run(recording.handler())), Box::pin(begun)).await;
         put(&place, "1", &["a"]).await;
         let _ = run_for(&mailer, &recording, 1).await;
         assert_eq!(recording.labels(), [1], "{}", place.name);
-        mailer.rewind(From::Start).await.unwrap();
+        mailer.rewind(From::Start).await.expect("it must succeed");
         let _ = run_for(&mailer, &recording, 3).await;
         assert_eq!(recording.labels(), [1, 0, 1], "{}", place.name);
-        mailer.rewind(From::Now).await.unwrap();
+        mailer.rewind(From::Now).await.expect("it must succeed");
         put(&place, "2", &["a"]).await;
         let _ = run_for(&mailer, &recording, 4).await;
         assert_eq!(recording.labels(), [1, 0, 1, 2], "{}", place.name);
         // While it runs: it notices at its next save.
         let moving = async {
-            mailer.rewind(From::Start).await.unwrap();
+            mailer.rewind(From::Start).await.expect("it must succeed");
             wait_until(|| recording.len() >= 7).await;
         };
-        let _ = mailer.run_until(recording.handler(), moving).await.unwrap();
+        let _ = mailer.run_until(recording.handler(), moving).await.expect("it must succeed");
         assert_eq!(recording.labels(), [1, 0, 1, 2, 0, 1, 2], "{}", place.name);
         assert!(consumer(&place, "unheard").rewind(From::Start).await.is_err());
     }
@@ -194,18 +205,25 @@ async fn paused_it_stands_and_resumed_it_goes_on() {
         let mailer = consumer(&place, "mailer");
         let script = async {
             wait_until(|| recording.len() == 1).await;
-            mailer.pause().await.unwrap();
+            mailer.pause().await.expect("it must succeed");
             follow::wait_for(|| async {
-                mailer.status().await.unwrap().unwrap().partitions.iter().all(|p| p.paused && p.holder.is_none())
+                mailer
+                    .status()
+                    .await
+                    .expect("it must succeed")
+                    .expect("it must succeed")
+                    .partitions
+                    .iter()
+                    .all(|p| p.paused && p.holder.is_none())
             })
             .await;
             put(&place, "1", &["a"]).await;
             Env::system().sleep(LEASE * 2).await;
             assert_eq!(recording.len(), 1, "{}: paused", place.name);
-            mailer.resume().await.unwrap();
+            mailer.resume().await.expect("it must succeed");
             wait_until(|| recording.len() == 2).await;
         };
-        let _ = mailer.run_until(recording.handler(), script).await.unwrap();
+        let _ = mailer.run_until(recording.handler(), script).await.expect("it must succeed");
         assert_eq!(recording.labels(), [0, 1], "{}", place.name);
     }
 }
@@ -217,7 +235,7 @@ fn picky<'a>(
 ) -> impl Fn(Handed) -> futures::future::Ready<Result<(), String>> + 'a {
     move |handed| {
         let label = follow::label(&handed);
-        if bad.lock().unwrap().contains(&label) {
+        if bad.lock().expect("it must succeed").contains(&label) {
             return futures::future::err(format!("cannot take {label}"));
         }
         recording.note(&handed);
@@ -233,35 +251,52 @@ async fn a_failing_event_is_parked_its_stream_waits_behind_it_and_the_others_go_
         }
         let (recording, bad) = (Recording::default(), Mutex::new(BTreeSet::from([0])));
         let mailer = consumer(&place, "mailer");
-        let three = || async { mailer.parked().await.unwrap().len() == 3 };
-        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(three)).await.unwrap();
+        let three = || async { mailer.parked().await.expect("it must succeed").len() == 3 };
+        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(three)).await.expect("it must succeed");
         assert_eq!(recording.labels(), [1, 3], "{}", place.name);
-        let parked = mailer.parked().await.unwrap();
+        let parked = mailer.parked().await.expect("it must succeed");
         let told: Vec<_> = parked.iter().map(|p| (p.keys.clone(), p.attempts, p.reason.as_str())).collect();
         let a = vec!["a".to_owned()];
         let behind = "waits behind a parked event";
         assert_eq!(told, [(a.clone(), 2, "cannot take 0"), (a.clone(), 0, behind), (a, 0, behind)], "{}", place.name);
         // Started again, nothing of it is tried; released, it fails again and stays.
         put(&place, "5", &["b"]).await;
-        let _ = mailer.run_until(picky(&recording, &bad), wait_until(|| recording.len() == 3)).await.unwrap();
-        mailer.retry_parked(parked[0].number).await.unwrap();
-        let failed_again = || async { mailer.parked().await.unwrap()[0].attempts == 4 };
-        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(failed_again)).await.unwrap();
+        let _ = mailer.run_until(picky(&recording, &bad), wait_until(|| recording.len() == 3)).await.expect("it must succeed");
+        mailer.retry_parked(parked[0].number).await.expect("it must succeed");
+        let failed_again = || async { mailer.parked().await.expect("it must succeed")[0].attempts == 4 };
+        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(failed_again)).await.expect("it must succeed");
         assert_eq!(recording.labels(), [1, 3, 5], "{}", place.name);
         // What comes to the stream meanwhile waits too; once the first is handled, all follow in order.
         put(&place, "6", &["a"]).await;
-        bad.lock().unwrap().clear();
-        let four = || async { mailer.parked().await.unwrap().len() == 4 };
-        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(four)).await.unwrap();
-        mailer.retry_parked(parked[0].number).await.unwrap();
-        let none = || async { mailer.parked().await.unwrap().is_empty() };
-        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(none)).await.unwrap();
+        bad.lock().expect("it must succeed").clear();
+        let four = || async { mailer.parked().await.expect("it must succeed").len() == 4 };
+        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(four)).await.expect("it must succeed");
+        mailer.retry_parked(parked[0].number).await.expect("it must succeed");
+        let none = || async { mailer.parked().await.expect("it must succeed").is_empty() };
+        let _ = mailer.run_until(picky(&recording, &bad), follow::wait_for(none)).await.expect("it must succeed");
         assert_eq!(recording.labels(), [1, 3, 5, 0, 2, 4, 6], "{}", place.name);
         put(&place, "7", &["a"]).await;
         let _ = run_for(&mailer, &recording, 8).await;
         assert_eq!(recording.labels().last(), Some(&7), "{}: the stream is free again", place.name);
         assert!(mailer.retry_parked(99).await.is_err() && mailer.skip_parked(99).await.is_err());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_right_after_parking_it_parks_the_event_once() {
+    let place = place(Memory::new());
+    put(&place, "0", &["a"]).await;
+    let fate = Fate::new(Point::AfterSave(CellKind::Parked), 0);
+    let mortal = Consumer::new("mailer", place.feed.clone(), fate.cells(&place.cells), Env::system()).expect("a good name");
+    let mortal = mortal.lease(LEASE).retry(1, Duration::ZERO, Duration::ZERO);
+    futures::future::select(Box::pin(mortal.run(|_| async { Err::<(), _>("no") })), Box::pin(fate.struck())).await;
+    let mailer = consumer(&place, "mailer");
+    assert_eq!(mailer.parked().await.expect("lists").len(), 1);
+    put(&place, "1", &["b"]).await;
+    let (recording, bad) = (Recording::default(), Mutex::new(BTreeSet::from([0])));
+    let _ = mailer.run_until(picky(&recording, &bad), wait_until(|| recording.len() == 1)).await.expect("runs");
+    assert_eq!(mailer.parked().await.expect("lists").len(), 1, "read again, it is known");
+    assert_eq!(mailer.lag(9).await.expect("counts").events, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -273,11 +308,11 @@ async fn a_skipped_event_is_never_handled_and_what_waits_behind_it_follows() {
     let (recording, bad) = (Recording::default(), Mutex::new(BTreeSet::from([0, 2])));
     let mailer = consumer(&place, "mailer");
     let script = async {
-        follow::wait_for(|| async { mailer.parked().await.unwrap().len() == 3 }).await;
-        mailer.skip_parked(mailer.parked().await.unwrap()[0].number).await.unwrap();
-        follow::wait_for(|| async { mailer.parked().await.unwrap().iter().map(|p| p.attempts).eq([2]) }).await;
+        follow::wait_for(|| async { mailer.parked().await.expect("it must succeed").len() == 3 }).await;
+        mailer.skip_parked(mailer.parked().await.expect("it must succeed")[0].number).await.expect("it must succeed");
+        follow::wait_for(|| async { mailer.parked().await.expect("it must succeed").iter().map(|p| p.attempts).eq([2]) }).await;
     };
-    let _ = mailer.run_until(picky(&recording, &bad), script).await.unwrap();
+    let _ = mailer.run_until(picky(&recording, &bad), script).await.expect("it must succeed");
     assert_eq!(recording.labels(), [1], "the first is skipped, the last fails on its own account");
 }
 
@@ -289,13 +324,13 @@ async fn told_to_stop_it_ends_before_the_event_and_what_is_done_is_saved() {
     }
     let (recording, bad) = (Recording::default(), Mutex::new(BTreeSet::from([3])));
     let mailer = consumer(&place, "mailer").on_failure(OnFailure::Stop);
-    match mailer.run(picky(&recording, &bad)).await.unwrap() {
+    match mailer.run(picky(&recording, &bad)).await.expect("it must succeed") {
         Ended::Failed(failed) => {
             assert_eq!((failed.position.as_number(), failed.attempts, failed.reason.as_str()), (Some(4), 2, "cannot take 3"));
         }
         other => panic!("{other:?}"),
     }
-    bad.lock().unwrap().clear();
+    bad.lock().expect("it must succeed").clear();
     let _ = run_for(&mailer, &recording, 5).await;
     assert_eq!(recording.labels(), [0, 1, 2, 3, 4]);
 }
@@ -307,9 +342,9 @@ async fn it_ends_rather_than_park_without_bound() {
         put(&place, &n.to_string(), &[&format!("s:{n}")]).await;
     }
     let mailer = consumer(&place, "mailer").park_at_most(2).concurrency(1);
-    let ended = mailer.run(|_| async { Err::<(), _>("no") }).await.unwrap();
+    let ended = mailer.run(|_| async { Err::<(), _>("no") }).await.expect("it must succeed");
     assert!(matches!(ended, Ended::Failed(_)), "{ended:?}");
-    assert_eq!(mailer.parked().await.unwrap().len(), 2);
+    assert_eq!(mailer.parked().await.expect("it must succeed").len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -333,7 +368,7 @@ async fn several_keys_hold_the_order_of_every_tag() {
     };
     let every_tag = |event: &fencepost::Recorded| event.tags.iter().map(|tag| tag.to_string()).collect();
     let mailer = consumer(&place, "mailer").keys(every_tag);
-    let _ = mailer.run_until(handler, wait_until(|| recording.len() == 60)).await.unwrap();
+    let _ = mailer.run_until(handler, wait_until(|| recording.len() == 60)).await.expect("it must succeed");
     let seen = recording.labels();
     for tag in tags.values().flatten().collect::<BTreeSet<_>>() {
         let of_tag: Vec<_> = seen.iter().filter(|n| tags[n].contains(tag)).collect();
@@ -349,7 +384,7 @@ async fn the_number_of_partitions_is_fixed_at_first_use() {
     let recording = Recording::default();
     let _ = run_for(&consumer(&place, "mailer").partitions(4), &recording, 1).await;
     let cells: Arc<dyn Cells> = place.cells.clone();
-    assert_eq!(cells.list(fencepost::CellKind::Lease, "mailer").await.unwrap().len(), 5);
+    assert_eq!(cells.list(fencepost::CellKind::Lease, "mailer").await.expect("it must succeed").len(), 5);
     let refused = consumer(&place, "mailer").partitions(8).run(recording.handler()).await;
     assert!(matches!(refused, Err(fencepost::Error::Refused(fencepost::Refused::Differs { .. }))), "{refused:?}");
     let _ = run_for(&consumer(&place, "mailer"), &recording, 1).await;

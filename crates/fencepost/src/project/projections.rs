@@ -31,6 +31,9 @@ use crate::state::{Cells, Lease, Revision, Standing, seen};
 /// A checkpoint that moved over nothing that matches is worth a write of the whole state only so often.
 const IDLE_SAVE: Duration = Duration::from_secs(300);
 
+/// So many saves in a row may fail, each after the retries of whoever was asked, before the projection ends with the error.
+const FAILED_SAVES: u32 = 5;
+
 /// The projections over a feed, with their states in these cells.
 #[derive(Debug, Clone)]
 pub struct Projections {
@@ -294,6 +297,8 @@ struct Fold<'a, S> {
     saved_at: Instant,
     /// The checkpoint as last saved.
     saved: Option<Checkpoint>,
+    /// Saves that failed since.
+    failures: u32,
     /// Whether it has seen to the pointer since it began.
     pointed: bool,
 }
@@ -326,7 +331,7 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
         let from = header.checkpoint.clone().map_or(From::Start, From::Checkpoint);
         let feed = projections.feed.subscribe(from, projection.query.clone());
         let (saved, saved_at) = (header.checkpoint.clone(), Instant::now());
-        Fold { projections, projection, lease, state, header, revision, feed, unsaved: 0, saved_at, saved, pointed: false }
+        Fold { projections, projection, lease, state, header, revision, feed, unsaved: 0, saved_at, saved, failures: 0, pointed: false }
     }
 
     /// Works until it is to stop. None: somebody else has written in its place.
@@ -361,7 +366,8 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
                     (self.header.position, self.header.recorded_at) = (Some(event.position), Some(event.recorded_at));
                     self.header.checkpoint = Some(checkpoint);
                     self.unsaved += 1;
-                    if self.unsaved >= self.projection.save_events && !self.save().await? {
+                    // After a failure it is tried again at the next tick, not at every event.
+                    if self.failures == 0 && self.unsaved >= self.projection.save_events && !self.save().await? {
                         return Ok(None);
                     }
                 }
@@ -416,12 +422,15 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
             Ok(Some((header, revision))) => {
                 (self.header, self.revision) = (header, Some(revision));
                 (self.unsaved, self.saved_at, self.saved) = (0, Instant::now(), self.header.checkpoint.clone());
+                self.failures = 0;
                 Ok(true)
             }
             Ok(None) => Ok(false),
             // It may have been stored, or not: the next save finds out.
-            Err(error) if error.is_retryable() && self.lease.silence() < self.projection.lease => Ok(true),
-            Err(error) if error.is_retryable() => Ok(false),
+            Err(error) if error.is_retryable() && self.failures + 1 < FAILED_SAVES => {
+                self.failures += 1;
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
     }

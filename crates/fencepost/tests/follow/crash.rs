@@ -54,7 +54,7 @@ impl Fate {
 
     pub(crate) async fn at(&self, point: Point) {
         let strikes = {
-            let mut plan = self.0.plan.lock().unwrap();
+            let mut plan = self.0.plan.lock().expect("it must succeed");
             match &mut *plan {
                 Some((at, 0)) if *at == point => {
                     *plan = None;

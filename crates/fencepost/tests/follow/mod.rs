@@ -68,7 +68,7 @@ impl Place {
                         .collect();
                     let events_appended = events.len();
                     log.append(Append::new(events)).await.expect("appends");
-                    *count.lock().unwrap() += events_appended;
+                    *count.lock().expect("it must succeed") += events_appended;
                     Env::system().sleep(Duration::from_millis(env.below(4))).await;
                 }
             }
@@ -97,11 +97,14 @@ pub(crate) fn label(event: &Recorded) -> usize {
 
 /// What a handler was given, in the order in which it finished.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recording(Arc<Mutex<Vec<(usize, Vec<String>)>>>);
+pub(crate) struct Recording(Arc<Mutex<Vec<Noted>>>);
+
+/// A label, and the tags it came with.
+type Noted = (usize, Vec<String>);
 
 impl Recording {
     pub(crate) fn note(&self, event: &Recorded) {
-        self.0.lock().unwrap().push((label(event), event.tags.iter().map(|tag| tag.to_string()).collect()));
+        self.0.lock().expect("it must succeed").push((label(event), event.tags.iter().map(|tag| tag.to_string()).collect()));
     }
     pub(crate) fn handler(&self) -> impl Fn(Handed) -> futures::future::Ready<Result<(), String>> + use<> {
         let recording = self.clone();
@@ -111,10 +114,10 @@ impl Recording {
         }
     }
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().unwrap().len()
+        self.0.lock().expect("it must succeed").len()
     }
     pub(crate) fn labels(&self) -> Vec<usize> {
-        self.0.lock().unwrap().iter().map(|(label, _)| *label).collect()
+        self.0.lock().expect("it must succeed").iter().map(|(label, _)| *label).collect()
     }
     pub(crate) fn labels_sorted(&self) -> Vec<usize> {
         let mut labels = self.labels();
@@ -134,7 +137,7 @@ impl Recording {
     #[track_caller]
     fn assert_order_of(&self, place: &str, keys: impl Fn(&[String]) -> Vec<String>) {
         let mut first_times: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (label, tags) in self.0.lock().unwrap().iter() {
+        for (label, tags) in self.0.lock().expect("it must succeed").iter() {
             for tag in keys(tags) {
                 let seen = first_times.entry(tag.clone()).or_default();
                 if !seen.contains(label) {

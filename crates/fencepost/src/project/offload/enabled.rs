@@ -153,3 +153,33 @@ fn trouble(path: &Path, error: &Failed) -> Error {
     };
     Error::unavailable(reason, format!("object {path}: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::memory::InMemory;
+
+    const OF: Of<'static> = Of { projection: "seats", version: 2, generation: 7 };
+
+    #[tokio::test]
+    async fn of_racing_writers_of_one_state_all_succeed_and_one_object_is_there() {
+        let objects = Objects::new(Arc::new(InMemory::new()), "/states/", "main");
+        let puts = (0..8).map(|_| objects.put(OF, b"the same state"));
+        let stored: Vec<_> = futures::future::try_join_all(puts).await.expect("each finds its own state");
+        assert!(stored.windows(2).all(|pair| pair[0] == pair[1]));
+        let all = objects.all().await.expect("lists");
+        assert_eq!(all.iter().map(|(key, ..)| key.as_str()).collect::<Vec<_>>(), [stored[0].key.as_str()]);
+        assert_eq!(stored[0].key, format!("states/main/seats/2/7-{}.zst", stored[0].sha256));
+        assert_eq!(objects.get(&stored[0]).await.expect("reads"), "the same state");
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_there_under_the_name_and_is_not_the_state_is_told() {
+        let objects = Objects::new(Arc::new(InMemory::new()), "", "main");
+        let stored = objects.put(OF, b"a state").await.expect("stores");
+        let path = Path::parse(&stored.key).expect("a key");
+        objects.store.put(&path, "half".into()).await.expect("damages");
+        let told = objects.put(OF, b"a state").await.expect_err("it is not there");
+        assert!(matches!(&told, Error::Corrupt(corrupt) if corrupt.what.contains(&stored.key)), "{told}");
+    }
+}
