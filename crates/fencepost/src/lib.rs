@@ -127,6 +127,8 @@ mod guide {
     mod costs {}
     #[doc = include_str!("../../../docs/src/production.md")]
     mod production {}
+    #[doc = include_str!("../../../docs/src/moving.md")]
+    mod moving {}
     #[doc = include_str!("../../../docs/src/errors.md")]
     mod errors {}
 }

@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use fencepost::moving::{self, Copy, IN_FLIGHT, Party, Place};
+use fencepost::testing::{Chances, Faults};
 use fencepost::{
-    Answer, Append, Capabilities, Checkpoint, Checkpoints, CommitId, Committed, Delivery, Env, Error, Event, EventLog, EventLogExt, Feed,
-    From, Memory, Metadata, Query, ReadOptions, Reason, Recorded, Refused, Result, Revision, Sourced, Store, Token,
+    Answer, Append, Capabilities, Checkpoint, Checkpoints, CommitId, Committed, Delivery, Engine, Env, Error, Event, EventLog, EventLogExt,
+    Feed, From, Memory, Metadata, Query, ReadOptions, Reason, Recorded, Refused, Result, Revision, Sourced, Store, Timeouts, Token,
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -30,9 +32,9 @@ async fn fill(log: &dyn EventLog, env: &Env, commits: usize) {
     for commit in 0..commits {
         let mut events = Vec::new();
         for n in 0..=env.below(5) {
-            let bodies: [&[u8]; 8] =
-                [b"{\"n\":1.50}", b"", b"\x00\xff\n", b" {\n}", b"null", b"text", "{\"s\":\"é\\u0000\"}".as_bytes(), &[7; 3_000]];
-            let body = bodies[usize::try_from(env.below(8)).expect("small")];
+            let bodies: [&[u8]; 9] =
+                [b"{\"n\":1.50}", b"", b"\x00\xff\n", b" {\n}", b" 1 ", b"null", b"text", "{\"s\":\"é\\u0000\"}".as_bytes(), &[7; 3_000]];
+            let body = bodies[usize::try_from(env.below(9)).expect("small")];
             let mut event = Event::new(format!("T{}", env.below(3)), body.to_vec()).expect("event");
             for _ in 0..env.below(4) {
                 event = event.tag(format!("tag:{}", env.below(6))).expect("tag");
@@ -128,9 +130,12 @@ async fn a_destination_without_a_feed_is_looked_up_by_commits() {
     let tag = Query::tag("tag:1").expect("query");
     let there = to.log().expect("log").read_all(&tag, ReadOptions::default()).await.expect("reads");
     assert_eq!(held(&there)["tag:1"], held(&all(&from).await)["tag:1"]);
+    fill(&from, &Env::seeded(16), 1).await;
+    let bare = || Party::new(to.capabilities(), to.checkpoints()).log(to.log().expect("log"));
+    let compared = moving::compare(party(&from), bare(), &quiet).await.expect("compares");
+    assert!(compared.differing > 0 && compared.differences.iter().all(|difference| difference.fields == ["missing"]), "{compared:?}");
     // As a source it has no order to be read in.
-    let bare = Party::new(to.capabilities(), to.checkpoints()).log(to.log().expect("log"));
-    let refused = Copy::new(bare, party(&Memory::new()), "back").plan().await.expect_err("refused");
+    let refused = Copy::new(bare(), party(&Memory::new()), "back").plan().await.expect_err("refused");
     assert!(matches!(refused, Error::Refused(Refused::Unsupported { .. })), "{refused}");
 }
 
@@ -159,6 +164,26 @@ async fn a_copy_goes_on_with_what_came_since() {
     assert_eq!((second.commits, second.total), (10, all(&from).await.len() as u64));
     assert!(copy.compare(&quiet).await.expect("compares").is_equal());
     assert_eq!(held(&all(&*to.log().expect("log")).await), held(&all(&from).await));
+}
+
+#[tokio::test]
+async fn a_second_copy_at_the_same_time_is_noticed_and_doubles_nothing() {
+    let (from, to) = (Memory::new(), Memory::new());
+    fill(&from, &Env::seeded(18), 200).await;
+    let copy = || Copy::new(party(&from), Dying::new(&to, i64::MAX, false).party(), "there");
+    let (a, b) = (copy(), copy());
+    let later = async {
+        // Behind the first place that the other saves: in step they would save the same, and be as one.
+        while all(&to).await.len() < 100 {
+            tokio::task::yield_now().await;
+        }
+        b.run(&quiet).await
+    };
+    let (first, second) = futures::join!(a.run(&quiet), later);
+    let refused = [first.err(), second.err()].into_iter().flatten().map(|error| error.to_string()).collect::<Vec<_>>();
+    assert!(refused.len() == 1 && refused[0].contains("second copy"), "{refused:?}");
+    copy().run(&quiet).await.expect("copies");
+    assert_eq!(held(&all(&to).await), held(&all(&from).await));
 }
 
 #[tokio::test]
@@ -380,8 +405,9 @@ struct Slow {
     flying: Mutex<BTreeMap<usize, BTreeSet<String>>>,
     most: AtomicUsize,
     begun: AtomicUsize,
-    written: AtomicUsize,
-    /// Events read ahead of what is written, at most.
+    /// Events behind which nothing is outstanding.
+    told: AtomicUsize,
+    /// Events read ahead of that, at most.
     ahead: AtomicUsize,
     read: AtomicUsize,
 }
@@ -400,12 +426,12 @@ impl EventLog for Slow {
             flying.insert(number, tags);
             self.most.fetch_max(flying.len(), Ordering::SeqCst);
         }
-        for _ in 0..self.env.below(20) {
+        // One of them takes very long.
+        let long = if number == 5 { 20_000 } else { 0 };
+        for _ in 0..self.env.below(20) + long {
             tokio::task::yield_now().await;
         }
-        let events = append.events().len();
         let done = EventLog::append(&self.memory, append).await;
-        self.written.fetch_add(events, Ordering::SeqCst);
         self.flying.lock().expect("lock").remove(&number);
         done
     }
@@ -430,7 +456,7 @@ impl Feed for Watched {
         let watch = move |delivery: &Result<Delivery>| {
             if let Ok(Delivery::Event { .. }) = delivery {
                 let read = slow.read.fetch_add(1, Ordering::SeqCst) + 1;
-                slow.ahead.fetch_max(read - slow.written.load(Ordering::SeqCst), Ordering::SeqCst);
+                slow.ahead.fetch_max(read - slow.told.load(Ordering::SeqCst), Ordering::SeqCst);
             }
         };
         self.0.subscribe(from, query).inspect(watch).boxed()
@@ -451,7 +477,7 @@ async fn copied_slowly(commits: usize, counted: bool) -> (Memory, Arc<Slow>) {
         flying: Mutex::default(),
         most: AtomicUsize::new(0),
         begun: AtomicUsize::new(0),
-        written: AtomicUsize::new(0),
+        told: AtomicUsize::new(0),
         ahead: AtomicUsize::new(0),
         read: AtomicUsize::new(0),
     });
@@ -460,7 +486,9 @@ async fn copied_slowly(commits: usize, counted: bool) -> (Memory, Arc<Slow>) {
     let to = Party::new(capabilities, Arc::new(slow.memory.clone())).log(slow.clone()).feed(Arc::new(slow.memory.clone()));
     let watched = Party::new(from.capabilities(), Arc::new(from.clone())).feed(Arc::new(Watched(from.clone(), slow.clone())));
     let copy = Copy::new(watched, to, "there");
-    copy.run(&quiet).await.expect("copies");
+    let told = slow.clone();
+    let told = move |events| told.told.store(usize::try_from(events).expect("small"), Ordering::SeqCst);
+    copy.run(&told).await.expect("copies");
     (from, slow)
 }
 
@@ -488,6 +516,38 @@ async fn no_more_is_read_ahead_than_is_under_way() {
     // What is under way, one commit that waits for its turn, and the first event of the next, by which the end of that one is known.
     let ahead = slow.ahead.load(Ordering::SeqCst);
     assert!(ahead <= (IN_FLIGHT + 1) * 10 + 1, "{ahead} events read ahead");
+}
+
+#[tokio::test]
+async fn answers_that_are_lost_on_the_way_lose_and_double_nothing() {
+    const IMPATIENT: Timeouts =
+        Timeouts { connect: Duration::from_secs(1), attempt: Duration::from_millis(300), operation: Duration::from_secs(20), attempts: 1 };
+    let from = Memory::new();
+    fill(&from, &Env::seeded(17), 60).await;
+    for feed in ["lanes-1", "streams"] {
+        let engine = Engine::memory().expect("an engine").keep_tokens();
+        let faults = Faults::new(engine.http_client(), 1);
+        let url = format!("memory:?feed={feed}");
+        let mut failed = 0;
+        loop {
+            faults.calm();
+            let builder = Store::builder(&url).expect("url").timeouts(IMPATIENT).http_client(faults.http_client());
+            let to = open(builder).await;
+            faults.random(Chances { throttle: 0.01, lose_request: 0.02, lose_response: 0.04, deliver_twice: 0.05, ..Chances::default() });
+            match Copy::new(party(&from), &to, "there").run(&quiet).await {
+                Ok(_) => break,
+                Err(error) if error.is_retryable() && failed < 500 => failed += 1,
+                Err(error) => panic!("after {failed} runs: {error}"),
+            }
+        }
+        assert!(failed > 2, "{feed}: it failed only {failed} times");
+        let to = open(Store::builder(&url).expect("url").http_client(engine.http_client())).await;
+        let expected = held(&all(&from).await);
+        for (tag, events) in expected.iter().filter(|(tag, _)| !tag.is_empty()) {
+            let there = to.log().expect("log").read_all(&Query::tag(tag).expect("query"), ReadOptions::default()).await.expect("reads");
+            assert_eq!(&held(&there)[tag], events, "{feed}: {tag}");
+        }
+    }
 }
 
 #[tokio::test]
