@@ -129,6 +129,8 @@ mod guide {
     mod production {}
     #[doc = include_str!("../../../docs/src/moving.md")]
     mod moving {}
+    #[doc = include_str!("../../../docs/src/following.md")]
+    mod following {}
     #[doc = include_str!("../../../docs/src/errors.md")]
     mod errors {}
 }

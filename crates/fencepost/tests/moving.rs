@@ -450,6 +450,7 @@ impl EventLog for Slow {
 #[derive(Debug)]
 struct Watched(Memory, Arc<Slow>);
 
+#[async_trait]
 impl Feed for Watched {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
         let slow = self.1.clone();
@@ -460,6 +461,9 @@ impl Feed for Watched {
             }
         };
         self.0.subscribe(from, query).inspect(watch).boxed()
+    }
+    async fn shows(&self, position: Position) -> Result<bool> {
+        self.0.shows(position).await
     }
 }
 

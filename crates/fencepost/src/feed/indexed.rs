@@ -3,15 +3,18 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::watch;
 
+use super::index::Index;
 use super::{Delivery, Feed, From};
-use crate::error::Result;
+use crate::error::{Refused, Result};
 use crate::layout::ledger::Ledger;
 use crate::layout::ledger::epoch::Indexed;
 use crate::layout::ledger::token::IndexReached;
+use crate::position::Position;
 use crate::query::Query;
 
 /// Nothing new: asked again after this, twice as long each time …
@@ -29,6 +32,7 @@ const UNKNOWN: u32 = 32;
 #[derive(Debug, Clone)]
 pub(crate) struct IndexFeed(pub(crate) Ledger);
 
+#[async_trait]
 impl Feed for IndexFeed {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
         let ledger = self.0.clone();
@@ -44,6 +48,13 @@ impl Feed for IndexFeed {
             deliveries.right_stream()
         };
         stream::once(start).flatten().boxed()
+    }
+
+    async fn shows(&self, position: Position) -> Result<bool> {
+        let foreign =
+            || Refused::Foreign { what: "position", of: "a store that counts its events".into(), here: "one that does not".into() };
+        let (stamp, commit, _) = position.as_stamped().ok_or_else(foreign)?;
+        Index::new(self.0.clone()).holds(commit, stamp).await
     }
 }
 

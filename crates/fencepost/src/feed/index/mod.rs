@@ -16,9 +16,11 @@ use std::time::Duration;
 
 pub use self::compare::IndexVerified;
 pub use self::rebuild::{IndexRebuilt, RebuildProgress};
+use self::recent::Recent;
 use self::run::Runner;
 pub use self::status::{IndexStatus, ShardStatus};
 use crate::error::Result;
+use crate::event::CommitId;
 use crate::layout::ledger::Ledger;
 use crate::units::Units;
 
@@ -109,6 +111,13 @@ impl Index {
             Some(time) => tokio::time::timeout(time, runner.run()).await.unwrap_or(Ok(()))?,
         }
         Ok(runner.so_far())
+    }
+
+    /// Whether the index holds this commit, of this stamp.
+    pub(super) async fn holds(&self, commit: CommitId, stamp: u64) -> Result<bool> {
+        let op = self.ledger.dynamo().long_op();
+        let last = self.ledger.last_epoch(&op).await?;
+        Recent::before(last.as_ref()).holds(&self.ledger, &op, commit, stamp).await
     }
 
     /// How far the chain is, as its last epoch says.
