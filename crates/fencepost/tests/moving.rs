@@ -13,7 +13,8 @@ use fencepost::moving::{self, Copy, IN_FLIGHT, Party, Place};
 use fencepost::testing::{Chances, Faults};
 use fencepost::{
     Answer, Append, Capabilities, Checkpoint, Checkpoints, CommitId, Committed, Delivery, Engine, Env, Error, Event, EventLog, EventLogExt,
-    Feed, From, Memory, Metadata, Query, ReadOptions, Reason, Recorded, Refused, Result, Revision, Sourced, Store, Timeouts, Token,
+    Feed, From, Memory, Metadata, Position, Query, ReadOptions, Reason, Recorded, Refused, Result, Revision, Sourced, Store, Timeouts,
+    Token,
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -467,11 +468,11 @@ impl Feed for Watched {
     }
 }
 
-async fn copied_slowly(commits: usize, counted: bool) -> (Memory, Arc<Slow>) {
+async fn copied_slowly(commits: usize, tags: u64, counted: bool) -> (Memory, Arc<Slow>) {
     let env = Env::seeded(11);
     let from = Memory::new();
     for commit in 0..commits {
-        let event = |n| Event::new("T", format!("{commit}.{n}")).and_then(|e| e.tag(format!("t{}", env.below(500)))).expect("event");
+        let event = |n| Event::new("T", format!("{commit}.{n}")).and_then(|e| e.tag(format!("t{}", env.below(tags)))).expect("event");
         let events: Vec<_> = (0..10).map(event).collect();
         EventLog::append(&from, Append::new(events)).await.expect("appends");
     }
@@ -498,7 +499,7 @@ async fn copied_slowly(commits: usize, counted: bool) -> (Memory, Arc<Slow>) {
 
 #[tokio::test]
 async fn commits_that_share_no_tag_are_written_at_once_and_each_tag_keeps_its_order() {
-    let (from, slow) = copied_slowly(300, false).await;
+    let (from, slow) = copied_slowly(300, 500, false).await;
     let most = slow.most.load(Ordering::SeqCst);
     assert!((4..=IN_FLIGHT).contains(&most), "{most} at once");
     assert_eq!(held(&all(&slow.memory).await), held(&all(&from).await));
@@ -507,7 +508,7 @@ async fn commits_that_share_no_tag_are_written_at_once_and_each_tag_keeps_its_or
 
 #[tokio::test]
 async fn a_store_that_counts_its_events_keeps_the_total_order() {
-    let (from, slow) = copied_slowly(50, true).await;
+    let (from, slow) = copied_slowly(50, 500, true).await;
     assert_eq!(slow.most.load(Ordering::SeqCst), 1);
     let ids = |events: Vec<Recorded>| events.into_iter().map(|event| event.id).collect::<Vec<_>>();
     assert_eq!(ids(all(&slow.memory).await), ids(all(&from).await));
@@ -515,8 +516,9 @@ async fn a_store_that_counts_its_events_keeps_the_total_order() {
 
 #[tokio::test]
 async fn no_more_is_read_ahead_than_is_under_way() {
-    let (_, slow) = copied_slowly(1_000, false).await;
+    let (_, slow) = copied_slowly(1_000, u64::MAX, false).await;
     assert_eq!(slow.read.load(Ordering::SeqCst), 10_000);
+    assert_eq!(slow.most.load(Ordering::SeqCst), IN_FLIGHT);
     // What is under way, one commit that waits for its turn, and the first event of the next, by which the end of that one is known.
     let ahead = slow.ahead.load(Ordering::SeqCst);
     assert!(ahead <= (IN_FLIGHT + 1) * 10 + 1, "{ahead} events read ahead");

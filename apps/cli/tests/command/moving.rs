@@ -102,7 +102,10 @@ fn an_export_goes_on_behind_a_torn_line() {
     let resumed = from.run(&["export", file, "--resume"]).ok();
     assert_eq!(resumed.lines()[0]["events"], 4, "the last commit is written anew");
     assert!(std::fs::read(&path).expect("a file") == whole);
+    // What stands behind the last whole line goes, also where nothing is written in its place.
+    std::fs::write(&path, [&whole[..], b"{\"position\":\"8"].concat()).expect("writes");
     assert_eq!(from.run(&["export", file, "--resume"]).ok().lines()[0]["events"], 0);
+    assert!(std::fs::read(&path).expect("a file") == whole);
     assert_eq!(to.run(&["import", file]).ok().lines()[0]["events"], 4);
     assert_eq!(events(&from), events(&to));
     // The store that it came from has it all, under ids of its own.
