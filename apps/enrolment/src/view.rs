@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use fencepost::{About, Delivery, Env, Feed, From, Position, Store};
+use fencepost::{About, Delivery, Env, Feed, From, Index, IndexOptions, Position, Store};
 use futures::StreamExt;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -49,7 +49,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub enum Following {
     /// It follows, until it is dropped.
-    Lists(View, Task),
+    Lists(View, [Option<Task>; 2]),
     /// There is no feed to follow, and why.
     NoFeed(String),
 }
@@ -73,8 +73,10 @@ impl Following {
         };
         let lists = Arc::new(RwLock::new(Lists::default()));
         let (report, progress) = watch::channel(Progress::default());
-        let task = tokio::spawn(follow(feed, env, lists.clone(), report));
-        Self::Lists(View { lists, progress }, Task(task))
+        // In `streams` mode the feed is an index: this service builds it. Several instances do no harm to each other.
+        let indexer = store.index().ok().map(|index| Task(tokio::spawn(build(index, env.clone()))));
+        let follower = Task(tokio::spawn(follow(feed, env, lists.clone(), report)));
+        Self::Lists(View { lists, progress }, [Some(follower), indexer])
     }
 
     /// The view, where there is one.
@@ -124,6 +126,16 @@ impl Lists {
     }
     fn student(&mut self, id: &StudentId, event: &Enrolment) {
         self.students.entry(id.clone()).or_default().apply(event);
+    }
+}
+
+/// Builds the index for ever; after trouble, from where it ends.
+async fn build(index: Index, env: Env) {
+    loop {
+        if let Err(error) = index.run(&IndexOptions::default(), &|_| ()).await {
+            tracing::warn!("the index is not built: {error}");
+        }
+        env.sleep(LATE).await;
     }
 }
 

@@ -346,6 +346,39 @@ async fn two_runs_of_one_command_at_once_record_once_whatever_they_come_to() {
     assert_eq!(log.calls(), ["committed", "source", "append", "committed"]);
 }
 
+/// Found by two clients of the sample service: the other run of the same command lands between the look for it and the read, and what
+/// is read then is a course that is full by this very command.
+#[tokio::test]
+async fn a_rejection_by_the_other_run_of_the_same_command_is_its_outcome() {
+    #[derive(Debug)]
+    struct Between(Scripted);
+    #[async_trait]
+    impl EventLog for Between {
+        async fn source(&self, query: &Query, since: Option<&Token>) -> Result<Sourced> {
+            let append = Append::new([enrolled("c1", "s1")].into_events()?).commit(CommitId::of_key("k"));
+            EventLog::append(&self.0.memory, append).await?;
+            self.0.source(query, since).await
+        }
+        async fn append(&self, append: Append) -> Result<Committed> {
+            EventLog::append(&self.0, append).await
+        }
+        async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
+            self.0.unchanged(token).await
+        }
+        async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+            EventLog::committed(&self.0, commit).await
+        }
+        fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {
+            EventLog::read(&self.0, query, options)
+        }
+    }
+    let log = Between(Scripted::with([defined("c1", 1)]).await);
+    let outcome = decide(&log, enrol("c1", "s1")).once("k").await.expect("decides");
+    assert_eq!(outcome.committed().map(|committed| committed.commit), Some(CommitId::of_key("k")), "{outcome:?}");
+    assert!(outcome.is_repeat());
+    assert_eq!(log.0.calls(), ["committed", "source", "committed"]);
+}
+
 #[tokio::test]
 async fn an_append_in_doubt_is_settled_from_its_base() {
     for landed in [true, false] {

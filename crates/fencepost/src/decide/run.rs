@@ -137,12 +137,8 @@ pub(super) async fn run<S: Subject, R: Send>(
     decide: impl Fn(&S::State) -> Result<Result<Vec<Event>, R>> + Send + Sync,
 ) -> Result<Outcome<R>> {
     let mut units = Units::default();
-    if let Some(commit) = options.commit {
-        let before = subject.committed(commit).await?;
-        units += before.units;
-        if let Some(committed) = before.value {
-            return Ok(Outcome { decided: Decided::Recorded(committed), events: Vec::new(), tries: 0, units });
-        }
+    if let Some(committed) = earlier(subject, options, &mut units).await? {
+        return Ok(Outcome { decided: Decided::Recorded(committed), events: Vec::new(), tries: 0, units });
     }
     let (mut read, kept) = begin(subject, options).await?;
     let limit = Limit::of(options);
@@ -178,6 +174,10 @@ pub(super) async fn run<S: Subject, R: Send>(
                 };
                 units += confirmed.units;
                 if confirmed.value {
+                    // Another run of the same command may have landed since the look, and be what it is rejected for.
+                    if let Some(committed) = earlier(subject, options, &mut units).await? {
+                        return Ok(Outcome { decided: Decided::Recorded(committed), events: Vec::new(), tries, units });
+                    }
                     keep(kept, read).await;
                     let decided = no_events.map_or_else(Decided::Rejected, |_| Decided::Nothing);
                     return Ok(Outcome { decided, events: Vec::new(), tries, units });
@@ -212,6 +212,14 @@ pub(super) async fn run<S: Subject, R: Send>(
         };
     }
     unreachable!("the loop above only ends by returning")
+}
+
+/// What an earlier run under the same key recorded.
+async fn earlier<S: Subject>(subject: &S, options: &Options, units: &mut Units) -> Result<Option<Committed>> {
+    let Some(commit) = options.commit else { return Ok(None) };
+    let found = subject.committed(commit).await?;
+    *units += found.units;
+    Ok(found.value)
 }
 
 /// The state to decide on: all of it read now, or the cache's and what came since.
