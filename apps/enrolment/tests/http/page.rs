@@ -101,7 +101,7 @@ async fn in_streams_mode_the_service_builds_the_index_that_its_lists_follow() {
         if listed {
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        fencepost::Env::system().sleep(std::time::Duration::from_millis(50)).await;
     }
     assert!(listed, "the enrolment never came through the index");
     assert_eq!(app.get("/health").await.expect(200).body["lists"], "following");
