@@ -1,6 +1,15 @@
 //! An event store on Amazon DynamoDB: decide on past events, append new ones atomically, react to every one of them in order.
 //!
 //! One model, two ways to hold consistency: streams ([`StreamStore`]) and dynamic consistency boundaries over tags ([`EventLog`]).
+//!
+//! - [`open`] a [`Store`] by URL.
+//! - Derive your events (`#[derive(Event)]`, [`DomainEvent`]), [`fold`] them into models, and take decisions on them: [`Store::decide`],
+//!   [`decision`]; over streams with a [`Decider`] and its [`Category`]. Test them with `testing::given`.
+//! - Follow the [`Feed`]: [`Consumer`], [`Projection`]; in `streams` mode run its [`Index`].
+//! - Move everything elsewhere: [`moving`].
+//! - Underneath: [`EventLog::source`], [`EventLog::append`] and their [`Token`]s.
+//!
+//! Reasons, limits, formats: [`_docs`].
 
 #![forbid(unsafe_code)]
 

@@ -11,3 +11,16 @@ fn the_quickstart_has_under_forty_lines() {
     let lines = block.lines().count();
     assert!(lines < 40, "{lines} lines");
 }
+
+#[test]
+fn each_example_has_under_a_hundred_and_twenty_lines_and_tests_itself() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let files: Vec<_> = std::fs::read_dir(folder).expect("the examples").map(|entry| entry.expect("a file").path()).collect();
+    assert!(files.len() >= 6, "{files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a text");
+        let lines = text.lines().count();
+        assert!(lines < 120, "{}: {lines} lines", file.display());
+        assert!(text.contains("given(") && text.contains(".then"), "{} has no cases", file.display());
+    }
+}
