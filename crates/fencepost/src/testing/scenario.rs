@@ -53,7 +53,7 @@ impl Given {
     /// And then these.
     #[track_caller]
     pub fn and(mut self, events: impl IntoEvents) -> Self {
-        let events = events.into_events().unwrap_or_else(|error| panic!("what was given is no event: {error}"));
+        let events = must("what was given is no event", events.into_events());
         for event in events {
             let number = self.history.len() as u64 + 1;
             let position = Position::number(number);
@@ -79,15 +79,20 @@ impl Given {
     #[track_caller]
     pub fn when<D: Decision>(&self, decision: D) -> Then<D::Rejection> {
         let model = decision.model();
-        let boundary = model.boundary().unwrap_or_else(|error| panic!("the decision has no boundary: {error}"));
+        let boundary = must("the decision has no boundary", model.boundary());
         let mut state = model.initial();
         for event in &self.history {
             // Only what its query asks for: a model that forgot a type is seen here, and not in production.
             if boundary.read.as_ref().is_some_and(|query| query.matches(&event.event_type, &event.tags)) {
-                model.fold(&mut state, event).unwrap_or_else(|error| panic!("an event does not fold: {error}"));
+                must("an event does not fold", model.fold(&mut state, event));
             }
         }
-        Then { came_to: decision.decide(&state).map(events) }
+        Then {
+            came_to: match decision.decide(&state) {
+                Ok(events) => Ok(must("what was decided is no event", events.into_events())),
+                Err(rejection) => Err(rejection),
+            },
+        }
     }
 
     /// Decides on a command to a stream that has these events.
@@ -95,23 +100,32 @@ impl Given {
     pub fn when_told<D: Decider>(&self, decider: &D, command: &D::Command) -> Then<D::Rejection> {
         let mut state = decider.initial();
         for event in &self.history {
-            let event = event.decode().unwrap_or_else(|error| panic!("an event does not decode: {error}"));
+            let event = must("an event does not decode", event.decode());
             decider.evolve(&mut state, &event);
         }
-        Then { came_to: decider.decide(command, &state).map(events) }
+        Then {
+            came_to: match decider.decide(command, &state) {
+                Ok(events) => Ok(must("what was decided is no event", events.into_events())),
+                Err(rejection) => Err(rejection),
+            },
+        }
     }
 }
 
+// A closure would be where the panic points: these name the test's line.
 #[track_caller]
-fn events(events: impl IntoEvents) -> Vec<Event> {
-    events.into_events().unwrap_or_else(|error| panic!("what was decided is no event: {error}"))
+fn must<T>(what: &str, result: Result<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{what}: {error}"),
+    }
 }
 
 impl<R: Debug> Then<R> {
     /// Exactly these events.
     #[track_caller]
     pub fn then(self, expected: impl IntoEvents) {
-        let expected = expected.into_events().unwrap_or_else(|error| panic!("what is expected is no event: {error}"));
+        let expected = must("what is expected is no event", expected.into_events());
         match self.came_to {
             Ok(events) if events == expected => {}
             Ok(events) => panic!("expected\n{}\nbut it came to\n{}", shown(&expected), shown(&events)),
