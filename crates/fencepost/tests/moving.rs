@@ -1,4 +1,5 @@
 //! Moving data: what arrives is what left, whatever lies between, however often it is begun again, and wherever it was cut off.
+//! It is over 600 lines because copies, files and comparisons are tested on the same fixtures: logs that are killed, slow, or watched.
 
 mod support;
 
