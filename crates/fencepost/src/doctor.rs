@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::dynamo::table::{Described, TableOptions};
 use crate::dynamo::{Dynamo, Freshness, Op, Place};
 use crate::error::{Error, Reason};
+use crate::layout::Choice;
 use crate::layout::ledger::{Ledger, Settings};
 use crate::store::Builder;
 
@@ -139,7 +140,13 @@ impl Builder {
     }
 
     async fn rights(&self, dynamo: &Dynamo, op: &Op, checks: &mut Vec<Check>) {
-        let options = self.ledger();
+        let Choice::Ledger(options) = self.choice() else {
+            checks.push(match self.choice().clone().open(dynamo.clone()).await {
+                Ok(_) => check("reading", Status::Ok, "allowed", None),
+                Err(error) => failed("reading", &error),
+            });
+            return;
+        };
         let reads = dynamo.get(op, &options.table, Settings::key(&options.namespace), Freshness::Strong).await;
         checks.push(match reads {
             Ok(Some(_)) => check("reading", Status::Ok, "allowed", None),

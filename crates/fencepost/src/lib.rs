@@ -36,6 +36,8 @@ mod dynamo;
 #[cfg(feature = "dynamo")]
 mod layout;
 #[cfg(feature = "dynamo")]
+mod side;
+#[cfg(feature = "dynamo")]
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -11,17 +11,15 @@ use crate::dynamo::{Client, Connect, Dynamo, HttpClient, SdkConfig, SharedHttpCl
 use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::EventType;
-use crate::feed::Feed;
-use crate::feed::lanes::LaneFeed;
-use crate::layout::ledger::{FeedMode, Ledger, Options, check_namespace, tables};
-use crate::layout::{Collected, Opened, Verified};
+use crate::feed::{self, Feed};
+use crate::layout::{Choice, Collected, Layout, Verified};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
 use crate::moving::Party;
 use crate::project::{Consumer, Projections};
 use crate::state::{Cells, Checkpoints, States};
 use crate::stream::StreamStore;
 use crate::units::Units;
-use crate::url::{StoreUrl, check_table};
+use crate::url::StoreUrl;
 
 /// Opens a store by its URL: `memory:`, `file:orders.db`, `dynamodb://eu-west-1/orders`, `http://127.0.0.1:8000/orders`.
 ///
@@ -33,8 +31,9 @@ pub async fn open(url: &str) -> Result<Store> {
 /// A store: cheap to clone, clones share their connections and what they remember.
 #[derive(Debug, Clone)]
 pub struct Store {
-    opened: Opened,
-    ledger: Ledger,
+    layout: Layout,
+    log: Option<Arc<dyn EventLog>>,
+    feed: Option<Arc<dyn Feed>>,
     specs: Vec<TableSpec>,
 }
 
@@ -42,19 +41,14 @@ impl Store {
     /// Understands the URL; nothing is called yet.
     pub fn builder(url: &str) -> Result<Builder> {
         let url = StoreUrl::parse(url)?;
-        if url.layout != "ledger" {
-            let what = format!("layout={}", url.layout);
-            return Err(Refused::Unsupported { what, remedy: "this release has layout=ledger".into() }.into());
-        }
-        url.only(&["namespace", "feed", "side"])?;
-        let options = ledger_options(&url)?;
+        let choice = Choice::of(&url)?;
         let create = url.is_local();
-        Ok(Builder { connect: Connect::to(url.place), options, create })
+        Ok(Builder { connect: Connect::to(url.place), choice, create, refused: None })
     }
 
     /// The log with boundaries. Refused on layouts that have streams only.
     pub fn log(&self) -> Result<Arc<dyn EventLog>> {
-        self.opened.log.clone().ok_or_else(streams_only)
+        self.log.clone().ok_or_else(streams_only)
     }
     /// Takes a decision over a boundary: reads, decides, appends, and decides again if something of it changed meanwhile.
     /// Refused on layouts that have streams only.
@@ -62,98 +56,95 @@ impl Store {
     where
         D::Rejection: 'a,
     {
-        let log = self.opened.log.as_deref().ok_or_else(streams_only);
+        let log = self.log.as_deref().ok_or_else(streams_only);
         decide_on(log, DecideOptions::with_env(self.env().clone()), decision)
     }
     /// What a model amounts to now, read strongly. For answers to people: it guards nothing.
     pub async fn look<M: Model>(&self, model: M) -> Result<Answer<M::State>> {
-        look(self.opened.log.as_deref().ok_or_else(streams_only)?, model).await
+        look(self.log.as_deref().ok_or_else(streams_only)?, model).await
     }
     /// Records events, whatever happened meanwhile: a decision on nothing.
     pub async fn record(&self, events: impl IntoEvents) -> Result<Committed> {
         self.log()?.append(Append::new(events.into_events()?)).await
     }
+    fn dynamo(&self) -> &Dynamo {
+        self.layout.side().dynamo()
+    }
     /// Clock, chance and ids that the store works by: the time for decisions that ask for it.
     pub fn env(&self) -> &Env {
-        self.ledger.dynamo().env()
+        self.dynamo().env()
     }
     /// The streams.
     pub fn streams(&self) -> Arc<dyn StreamStore> {
-        self.opened.streams.clone()
+        self.layout.streams()
     }
     /// The feed. Refused where the mode has none.
     pub fn feed(&self) -> Result<Arc<dyn Feed>> {
-        self.opened.feed.clone().ok_or_else(|| {
+        self.feed.clone().ok_or_else(|| {
             let remedy = "build with the feature `streams` (`cargo add fencepost --features streams`)".into();
-            Refused::Unsupported { what: "a feed in streams mode".into(), remedy }.into()
+            Refused::Unsupported { what: "a feed that is built from DynamoDB Streams".into(), remedy }.into()
         })
     }
-    /// The index of `streams` mode: to build, look at, verify and rebuild. Refused where there is none.
+    /// The index that the feed is read from: to build, look at, verify and rebuild. Refused where the feed needs none.
     #[cfg(feature = "streams")]
     pub fn index(&self) -> Result<crate::feed::index::Index> {
-        if self.ledger.settings().feed != FeedMode::Streams {
-            let what = format!("an index with feed={}", self.ledger.settings().feed);
-            return Err(Refused::Unsupported { what, remedy: "lanes are a feed by themselves: use feed()".into() }.into());
-        }
-        Ok(crate::feed::index::Index::new(self.ledger.clone()))
+        let log = crate::feed::indexable(&self.layout).ok_or_else(|| Refused::Unsupported {
+            what: "an index".into(),
+            remedy: "this feed is read from the log itself, without an index: use feed()".into(),
+        })?;
+        Ok(crate::feed::index::Index::new(log))
     }
     /// Where consumers are.
     pub fn checkpoints(&self) -> Arc<dyn Checkpoints> {
-        self.opened.checkpoints.clone()
+        Arc::new(self.layout.side().clone())
     }
     /// Folded states.
     pub fn states(&self) -> Arc<dyn States> {
-        self.opened.states.clone()
+        Arc::new(self.layout.side().clone())
     }
     /// Cells: leases, parked events and projections lie in them.
     pub fn cells(&self) -> Arc<dyn Cells> {
-        self.opened.cells.clone()
+        Arc::new(self.layout.side().clone())
     }
     /// A consumer of the feed, under a name.
     pub fn consumer(&self, name: &str) -> Result<Consumer> {
-        Consumer::new(name, self.feed()?, self.cells(), self.ledger.dynamo().env().clone())
+        Consumer::new(name, self.feed()?, self.cells(), self.dynamo().env().clone())
     }
     /// The projections over the feed.
     pub fn projections(&self) -> Result<Projections> {
-        Ok(Projections::new(self.feed()?, self.cells(), self.ledger.dynamo().env().clone()))
+        Ok(Projections::new(self.feed()?, self.cells(), self.dynamo().env().clone()))
     }
     /// Where states of projections go that outgrow an item, by URL: see [`crate::Objects::open`]. They lie under this store's namespace.
     #[cfg(feature = "offload")]
     pub fn objects(&self, url: &str, options: impl IntoIterator<Item = (String, String)>) -> Result<crate::project::Objects> {
-        crate::project::Objects::open(url, self.ledger.namespace(), options)
+        crate::project::Objects::open(url, self.layout.side().namespace(), options)
     }
     /// What this store can hold.
     pub fn capabilities(&self) -> Capabilities {
-        self.opened.capabilities
+        self.layout.capabilities()
     }
 
     /// Reads the whole log and checks it: dense versions, every slot of each commit, chunks present.
     /// `progress` hears the number of items read so far.
     pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
-        self.ledger.verify(progress).await
+        self.layout.verify(progress).await
     }
     /// Deletes chunks that no commit names, of sets older than this.
     pub async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
-        self.ledger.collect_garbage(older_than).await
+        self.layout.collect_garbage(older_than).await
     }
     /// What is in it.
     pub async fn stats(&self) -> Result<Stats> {
-        let op = self.ledger.dynamo().op();
+        let op = self.dynamo().op();
         let mut tables = Vec::new();
         for spec in &self.specs {
-            let described = self.ledger.dynamo().describe(&op, &spec.name).await?;
+            let described = self.dynamo().describe(&op, &spec.name).await?;
             tables.push(TableStats { name: spec.name.clone(), status: described.status, items: described.items, bytes: described.bytes });
         }
-        let counts = self.ledger.counts(&op).await?;
-        let settings = self.ledger.settings();
-        let types: Vec<_> = settings.types.iter().map(|t| t.as_str()).collect();
+        let counts = self.layout.counts(&op).await?;
         Ok(Stats {
-            layout: "ledger".into(),
-            settings: BTreeMap::from([
-                ("namespace".into(), settings.namespace.clone()),
-                ("feed".into(), settings.feed.to_string()),
-                ("indexed types".into(), types.join(", ")),
-            ]),
+            layout: self.layout.name().into(),
+            settings: self.layout.settings(),
             tables,
             commits: counts.map(|(commits, _)| commits),
             events: counts.map(|(_, events)| events),
@@ -164,8 +155,8 @@ impl Store {
 
 impl From<&Store> for Party {
     fn from(store: &Store) -> Party {
-        let Opened { log, feed, checkpoints, capabilities, .. } = store.opened.clone();
-        Party { log, feed, checkpoints, capabilities }
+        let (log, feed) = (store.log.clone(), store.feed.clone());
+        Party { log, feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
     }
 }
 
@@ -173,22 +164,14 @@ fn streams_only() -> Error {
     Refused::Unsupported { what: "a boundary over tags".into(), remedy: "this layout has streams only: use streams()".into() }.into()
 }
 
-fn ledger_options(url: &StoreUrl) -> Result<Options> {
-    let param = |name: &str| url.params.get(name).cloned();
-    let namespace = param("namespace").unwrap_or_else(|| "main".into());
-    check_namespace(&namespace)?;
-    let side = param("side").unwrap_or_else(|| format!("{}-side", url.table));
-    check_table(&side)?;
-    let feed = param("feed").map(|feed| feed.parse()).transpose()?;
-    Ok(Options { table: url.table.clone(), side, namespace, feed, types: None, mutation: None, lane: None })
-}
-
 /// A store that is not open yet: what the URL does not say, and its tables.
 #[derive(Debug, Clone)]
 pub struct Builder {
     connect: Connect,
-    options: Options,
+    choice: Choice,
     create: bool,
+    /// What was asked for that the layout does not have: said on opening.
+    refused: Option<&'static str>,
 }
 
 impl Builder {
@@ -199,7 +182,11 @@ impl Builder {
     }
     /// Types that get a series of their own, declared when the namespace is created.
     pub fn index_types(mut self, types: Vec<EventType>) -> Self {
-        self.options.types = Some(types);
+        match &mut self.choice {
+            Choice::Ledger(options) => options.types = Some(types),
+            #[expect(unreachable_patterns, reason = "one layout so far")]
+            _ => self.refused = Some("indexed types"),
+        }
         self
     }
     /// Clock, chance and ids.
@@ -231,7 +218,9 @@ impl Builder {
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn mutate(mut self, mutation: crate::layout::ledger::Mutation) -> Self {
-        self.options.mutation = Some(mutation);
+        if let Choice::Ledger(options) = &mut self.choice {
+            options.mutation = Some(mutation);
+        }
         self
     }
 
@@ -239,7 +228,9 @@ impl Builder {
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn keep_to_lane(mut self, lane: u8) -> Self {
-        self.options.lane = Some(lane);
+        if let Choice::Ledger(options) = &mut self.choice {
+            options.lane = Some(lane);
+        }
         self
     }
 
@@ -250,28 +241,16 @@ impl Builder {
 
     /// Opens it.
     pub async fn open(self) -> Result<Store> {
+        if let Some(what) = self.refused {
+            return Err(Refused::Unsupported { what: what.into(), remedy: "only layout=ledger has them".into() }.into());
+        }
         let dynamo = self.connect.connect().await?;
         if self.create {
             self.tables().create_on(&dynamo, &TableOptions::default()).await?;
         }
         let specs = self.tables().specs();
-        let ledger = Ledger::open(dynamo, self.options).await?;
-        let opened = Opened {
-            log: Some(Arc::new(ledger.clone())),
-            streams: Arc::new(ledger.clone()),
-            feed: match ledger.settings().feed {
-                FeedMode::Lanes(_) => Some(Arc::new(LaneFeed(ledger.clone()))),
-                #[cfg(feature = "streams")]
-                FeedMode::Streams => Some(Arc::new(crate::feed::indexed::IndexFeed(ledger.clone()))),
-                #[cfg(not(feature = "streams"))]
-                FeedMode::Streams => None,
-            },
-            checkpoints: Arc::new(ledger.clone()),
-            states: Arc::new(ledger.clone()),
-            cells: Arc::new(ledger.clone()),
-            capabilities: ledger.capabilities(),
-        };
-        Ok(Store { opened, ledger, specs })
+        let layout = self.choice.open(dynamo).await?;
+        Ok(Store { log: layout.log(), feed: feed::of(&layout), layout, specs })
     }
 
     /// Connects without opening, for looking at what is there.
@@ -281,8 +260,8 @@ impl Builder {
     pub(crate) fn creates(&self) -> bool {
         self.create
     }
-    pub(crate) fn ledger(&self) -> &Options {
-        &self.options
+    pub(crate) fn choice(&self) -> &Choice {
+        &self.choice
     }
     pub(crate) fn place(&self) -> &crate::dynamo::Place {
         &self.connect.place
@@ -297,8 +276,7 @@ pub struct Tables {
 
 impl Tables {
     pub(crate) fn specs(&self) -> Vec<TableSpec> {
-        let options = &self.builder.options;
-        tables::specs(&options.table, &options.side, options.feed == Some(FeedMode::Streams))
+        self.builder.choice.specs()
     }
 
     /// Creates what is missing, the namespace too, and verifies what is there. Each thing's name, and whether it was created now.
@@ -313,8 +291,7 @@ impl Tables {
             let created = dynamo.create_table(&op, &spec, options).await?;
             made.push((format!("table {}", spec.name), created == Created::Created));
         }
-        let created = Ledger::create(dynamo, &self.builder.options).await?;
-        made.push((format!("namespace {}", self.builder.options.namespace), created));
+        made.extend(self.builder.choice.create(dynamo).await?);
         Ok(made)
     }
 
@@ -327,7 +304,7 @@ impl Tables {
             differences.extend(dynamo.verify_table(&op, &spec).await?);
         }
         if differences.is_empty() {
-            Ledger::open(dynamo, self.builder.options.clone()).await?;
+            self.builder.choice.clone().open(dynamo).await?;
         }
         Ok(differences)
     }
@@ -339,8 +316,7 @@ impl Tables {
 
     /// Least-privilege policies, one for each role.
     pub fn iam(&self, options: &TableOptions, scope: &Scope) -> Vec<(Role, String)> {
-        let ledger = &self.builder.options;
-        table::iam(&tables::rights(&ledger.table, &ledger.side), options, scope)
+        table::iam(&self.builder.choice.rights(), options, scope)
     }
 }
 

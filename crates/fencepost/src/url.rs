@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::dynamo::Place;
 use crate::error::{Refused, Result};
-use crate::layout::NAMES;
 
 /// A URL, taken apart and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +14,9 @@ pub(crate) struct StoreUrl {
     /// The layout's own parameters.
     pub(crate) params: BTreeMap<String, String>,
 }
+
+/// The layouts, by the name that a URL gives them.
+const NAMES: [&str; 6] = ["ledger", "equinox", "event-store-adapter-v3", "event-store-adapter-v5", "sekiban", "reventless"];
 
 const FORMS: &str = "memory:, file:PATH, dynamodb://REGION/TABLE, or http://HOST:PORT/TABLE";
 
@@ -73,6 +75,18 @@ impl StoreUrl {
                 if self.is_local() { ", table" } else { "" }
             )),
         }
+    }
+
+    /// A parameter of the layout's.
+    pub(crate) fn param(&self, name: &str) -> Option<&str> {
+        self.params.get(name).map(String::as_str)
+    }
+
+    /// The name of one of the layout's tables: as given, or TABLE with this behind it.
+    pub(crate) fn named(&self, parameter: &str, suffix: &str) -> Result<String> {
+        let name = self.param(parameter).map_or_else(|| format!("{}{suffix}", self.table), str::to_owned);
+        check_table(&name)?;
+        Ok(name)
     }
 
     /// In this process, where nobody but us makes tables.

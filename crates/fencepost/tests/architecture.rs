@@ -15,15 +15,19 @@ const TABLE: &[(&str, &[&str])] = &[
     ("contracts", &["model"]),
     ("memory", &["model", "contracts", "feed"]),
     ("dynamo", &[]),
-    ("layout", &["model", "contracts", "dynamo", "feed", "layout/*"]),
-    ("layout/*", &["model", "contracts", "dynamo", "layout"]),
-    ("feed", &["model", "dynamo", "layout", "layout/*"]),
+    ("side", &["model", "contracts", "dynamo"]),
+    ("layout", &["model", "contracts", "dynamo", "side", "url", "layout/*"]),
+    ("layout/*", &["model", "contracts", "dynamo", "side", "url", "layout"]),
+    ("feed", &["model", "dynamo", "side", "layout", "layout/*"]),
     ("project", &["model", "domain", "contracts", "feed"]),
     ("decide", &["model", "domain", "contracts"]),
     ("moving", &["model", "contracts", "feed"]),
-    ("store", &["model", "domain", "contracts", "memory", "dynamo", "layout", "layout/*", "feed", "project", "decide", "moving", "url"]),
+    (
+        "store",
+        &["model", "domain", "contracts", "memory", "dynamo", "side", "layout", "layout/*", "feed", "project", "decide", "moving", "url"],
+    ),
     ("doctor", &["dynamo", "layout", "layout/*", "store"]),
-    ("url", &["dynamo", "layout"]),
+    ("url", &["dynamo"]),
 ];
 /// What every room may use. Units are here because `dynamo` meters them, and they know nothing of events.
 const COMMON: &[&str] = &["error", "env", "units"];

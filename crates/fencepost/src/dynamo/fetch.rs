@@ -24,12 +24,65 @@ pub(crate) type Key = Item;
 #[derive(Debug, Clone)]
 pub(crate) struct Find {
     pub(crate) table: String,
-    pub(crate) hash: (&'static str, Value),
-    /// Range keys from the first to the second, both included.
-    pub(crate) range: Option<(&'static str, u64, u64)>,
+    /// Of the table itself, where none is named.
+    pub(crate) index: Option<String>,
+    pub(crate) hash: (String, Value),
+    pub(crate) range: Option<Range>,
     pub(crate) reverse: bool,
     pub(crate) limit: Option<i32>,
     pub(crate) freshness: Freshness,
+}
+
+/// A run of range keys, by the attribute's name.
+#[derive(Debug, Clone)]
+pub(crate) enum Range {
+    /// From the first to the second, both included.
+    Between(String, Value, Value),
+    /// Behind this one.
+    After(String, Value),
+    /// Before this one.
+    Before(String, Value),
+    /// This one and those behind it.
+    From(String, Value),
+    /// That begin so.
+    Begins(String, Value),
+}
+
+impl Range {
+    /// Numbers from the first to the second, both included.
+    pub(crate) fn numbers(name: &str, from: u64, to: u64) -> Self {
+        Self::Between(name.into(), item::number(from), item::number(to))
+    }
+
+    /// Its condition, the name, and its values.
+    fn terms(&self) -> (&'static str, &str, &Value, Option<&Value>) {
+        match self {
+            Range::Between(name, from, to) => ("#h = :h AND #r BETWEEN :a AND :b", name, from, Some(to)),
+            Range::After(name, value) => ("#h = :h AND #r > :a", name, value, None),
+            Range::Before(name, value) => ("#h = :h AND #r < :a", name, value, None),
+            Range::From(name, value) => ("#h = :h AND #r >= :a", name, value, None),
+            Range::Begins(name, value) => ("#h = :h AND begins_with(#r, :a)", name, value, None),
+        }
+    }
+}
+
+impl Find {
+    /// All of a hash key, forwards and strongly consistent.
+    pub(crate) fn new(table: impl Into<String>, hash: &str, value: Value) -> Self {
+        Self {
+            table: table.into(),
+            index: None,
+            hash: (hash.into(), value),
+            range: None,
+            reverse: false,
+            limit: None,
+            freshness: Freshness::Strong,
+        }
+    }
+    pub(crate) fn range(mut self, range: Range) -> Self {
+        self.range = Some(range);
+        self
+    }
 }
 
 impl Dynamo {
@@ -39,20 +92,27 @@ impl Dynamo {
             .client()
             .query()
             .table_name(&find.table)
-            .expression_attribute_names("#h", find.hash.0)
+            .set_index_name(find.index.clone())
+            .expression_attribute_names("#h", &find.hash.0)
             .expression_attribute_values(":h", find.hash.1.clone())
             .scan_index_forward(!find.reverse)
             .consistent_read(find.freshness == Freshness::Strong)
             .set_limit(find.limit)
             .set_exclusive_start_key(start)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        request = match find.range {
+        request = match &find.range {
             None => request.key_condition_expression("#h = :h"),
-            Some((name, from, to)) => request
-                .key_condition_expression("#h = :h AND #r BETWEEN :a AND :b")
-                .expression_attribute_names("#r", name)
-                .expression_attribute_values(":a", item::number(from))
-                .expression_attribute_values(":b", item::number(to)),
+            Some(range) => {
+                let (condition, name, first, second) = range.terms();
+                let request = request
+                    .key_condition_expression(condition)
+                    .expression_attribute_names("#r", name)
+                    .expression_attribute_values(":a", first.clone());
+                match second {
+                    Some(second) => request.expression_attribute_values(":b", second.clone()),
+                    None => request,
+                }
+            }
         };
         let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
         let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;

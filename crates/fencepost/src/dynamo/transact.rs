@@ -1,14 +1,17 @@
 //! Writing: one item plainly, several in one transaction, and what a failed condition tells.
 
+use std::collections::HashMap;
+
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    ConditionCheck, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure, TransactWriteItem,
+    ConditionCheck, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure, TransactWriteItem, Update,
 };
 
-use super::item::{self, Item};
+use super::item::{self, Item, Value};
 use super::{Dynamo, Failure, Key, Op};
 use crate::error::{Error, Reason, Result};
 
@@ -19,8 +22,51 @@ pub(crate) enum Write {
     PutNew { table: String, item: Item },
     /// Puts an item under a condition of the caller's, with its values.
     PutIf { table: String, item: Item, condition: String, values: Item },
+    /// Puts an item, whatever is there.
+    Put { table: String, item: Item },
+    /// Changes an item under a condition: `SET …`.
+    Update { table: String, key: Key, update: String, condition: Terms },
+    /// Nothing is written; the condition must hold.
+    Check { table: String, key: Key, condition: Terms },
     /// Nothing is written; no item may be there.
     CheckMissing { table: String, key: Key },
+}
+
+/// A condition, and what the placeholders of it, and of the update beside it, stand for. `#h` is the tables' hash key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Terms {
+    /// Empty: none.
+    pub(crate) condition: String,
+    pub(crate) names: HashMap<String, String>,
+    pub(crate) values: Item,
+}
+
+impl Terms {
+    pub(crate) fn when(condition: impl Into<String>) -> Self {
+        Self { condition: condition.into(), ..Self::default() }
+    }
+    pub(crate) fn name(mut self, placeholder: impl Into<String>, name: impl Into<String>) -> Self {
+        self.names.insert(placeholder.into(), name.into());
+        self
+    }
+    pub(crate) fn value(mut self, placeholder: impl Into<String>, value: Value) -> Self {
+        self.values.insert(placeholder.into(), value);
+        self
+    }
+
+    fn condition(&self) -> Option<String> {
+        (!self.condition.is_empty()).then(|| self.condition.clone())
+    }
+    fn names(&self, hash: &str) -> Option<HashMap<String, String>> {
+        let mut names = self.names.clone();
+        if self.condition.contains("#h") {
+            names.insert("#h".into(), hash.into());
+        }
+        (!names.is_empty()).then_some(names)
+    }
+    fn values(&self) -> Option<Item> {
+        (!self.values.is_empty()).then(|| self.values.clone())
+    }
 }
 
 /// What became of a write.
@@ -46,18 +92,21 @@ const ABSENT: &str = "attribute_not_exists(#h)";
 impl Write {
     fn units(&self) -> usize {
         match self {
-            Write::PutNew { item, .. } | Write::PutIf { item, .. } => item::write_units(item::size(item)),
-            Write::CheckMissing { .. } => 1,
+            Write::PutNew { item, .. } | Write::Put { item, .. } | Write::PutIf { item, .. } => item::write_units(item::size(item)),
+            // By what is there, if the failure tells.
+            Write::Update { .. } | Write::Check { .. } | Write::CheckMissing { .. } => 1,
         }
     }
 }
 
 impl Dynamo {
-    /// All of it or nothing. `hash` is the name of the tables' hash key. A single put is a plain `PutItem`, at half the units.
+    /// All of it or nothing. `hash` is the name of the tables' hash key. A single put or update is plain, at half the units.
     pub(crate) async fn write(&self, op: &Op, hash: &str, writes: Vec<Write>) -> Result<Outcome, Failure> {
         match <[Write; 1]>::try_from(writes) {
             Ok([Write::PutNew { table, item }]) => self.put(op, hash, table, item, ABSENT.into(), Item::new()).await,
             Ok([Write::PutIf { table, item, condition, values }]) => self.put(op, hash, table, item, condition, values).await,
+            Ok([Write::Put { table, item }]) => self.put(op, hash, table, item, String::new(), Item::new()).await,
+            Ok([Write::Update { table, key, update, condition }]) => self.update(op, hash, table, key, update, &condition).await,
             Ok([check]) => self.transact(op, hash, vec![check]).await,
             Err(writes) => self.transact(op, hash, writes).await,
         }
@@ -71,7 +120,7 @@ impl Dynamo {
             .put_item()
             .table_name(table)
             .set_item(Some(item))
-            .condition_expression(condition)
+            .set_condition_expression((!condition.is_empty()).then_some(condition))
             .set_expression_attribute_names(names)
             .set_expression_attribute_values((!values.is_empty()).then_some(values))
             .return_values_on_condition_check_failure(OnFailure::AllOld)
@@ -82,12 +131,30 @@ impl Dynamo {
                 op.wrote(&done.consumed_capacity);
                 Ok(Outcome::Done)
             }
-            (Err(PutItemError::ConditionalCheckFailedException(failed)), doubt) => {
-                let old = failed.item.unwrap_or_default();
-                op.wrote_in_vain(units.max(item::write_units(item::size(&old))) as f64);
-                let verdict = if old.is_empty() { Verdict::Silent } else { Verdict::Found(Box::new(old)) };
-                Ok(Outcome::Failed { verdicts: vec![verdict], doubt })
+            (Err(PutItemError::ConditionalCheckFailedException(failed)), doubt) => Ok(refused(op, failed.item, units, doubt)),
+            (Err(other), doubt) => Err(unexpected(&other, doubt)),
+        }
+    }
+
+    async fn update(&self, op: &Op, hash: &str, table: String, key: Key, update: String, terms: &Terms) -> Result<Outcome, Failure> {
+        let request = self
+            .client()
+            .update_item()
+            .table_name(table)
+            .set_key(Some(key))
+            .update_expression(update)
+            .set_condition_expression(terms.condition())
+            .set_expression_attribute_names(terms.names(hash))
+            .set_expression_attribute_values(terms.values())
+            .return_values_on_condition_check_failure(OnFailure::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let own = |e: &UpdateItemError| matches!(e, UpdateItemError::ConditionalCheckFailedException(_));
+        match self.repeat(op, || request.clone().send(), own).await? {
+            (Ok(done), _) => {
+                op.wrote(&done.consumed_capacity);
+                Ok(Outcome::Done)
             }
+            (Err(UpdateItemError::ConditionalCheckFailedException(failed)), doubt) => Ok(refused(op, failed.item, 1, doubt)),
             (Err(other), doubt) => Err(unexpected(&other, doubt)),
         }
     }
@@ -219,6 +286,26 @@ fn sdk(hash: &str, write: Write) -> Result<TransactWriteItem> {
                 .set_expression_attribute_values((!values.is_empty()).then_some(values));
             item.put(put.return_values_on_condition_check_failure(OnFailure::AllOld).build().map_err(build)?).build()
         }
+        Write::Put { table, item: new } => item.put(Put::builder().table_name(table).set_item(Some(new)).build().map_err(build)?).build(),
+        Write::Update { table, key, update, condition } => {
+            let update = Update::builder()
+                .table_name(table)
+                .set_key(Some(key))
+                .update_expression(update)
+                .set_condition_expression(condition.condition())
+                .set_expression_attribute_names(condition.names(hash))
+                .set_expression_attribute_values(condition.values());
+            item.update(update.return_values_on_condition_check_failure(OnFailure::AllOld).build().map_err(build)?).build()
+        }
+        Write::Check { table, key, condition } => {
+            let check = ConditionCheck::builder()
+                .table_name(table)
+                .set_key(Some(key))
+                .set_condition_expression(condition.condition())
+                .set_expression_attribute_names(condition.names(hash))
+                .set_expression_attribute_values(condition.values());
+            item.condition_check(check.return_values_on_condition_check_failure(OnFailure::AllOld).build().map_err(build)?).build()
+        }
         Write::CheckMissing { table, key } => {
             let check = ConditionCheck::builder()
                 .table_name(table)
@@ -228,6 +315,14 @@ fn sdk(hash: &str, write: Write) -> Result<TransactWriteItem> {
             item.condition_check(check.return_values_on_condition_check_failure(OnFailure::AllOld).build().map_err(build)?).build()
         }
     })
+}
+
+/// A write of one item whose condition failed: billed by the larger of what was offered and what is there.
+fn refused(op: &Op, there: Option<Item>, units: usize, doubt: bool) -> Outcome {
+    let old = there.unwrap_or_default();
+    op.wrote_in_vain(units.max(item::write_units(item::size(&old))) as f64);
+    let verdict = if old.is_empty() { Verdict::Silent } else { Verdict::Found(Box::new(old)) };
+    Outcome::Failed { verdicts: vec![verdict], doubt }
 }
 
 fn unexpected(error: &(impl ProvideErrorMetadata + std::error::Error), doubt: bool) -> Failure {

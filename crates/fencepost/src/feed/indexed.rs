@@ -1,6 +1,7 @@
 //! The feed over the index: epochs read strongly one after the other, filtered by what they say of each commit, and then its events fetched.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,11 +12,11 @@ use tokio::sync::watch;
 use super::index::Index;
 use super::{Delivery, Feed, From};
 use crate::error::{Refused, Result};
-use crate::layout::ledger::Ledger;
-use crate::layout::ledger::epoch::Indexed;
-use crate::layout::ledger::token::IndexReached;
 use crate::position::Position;
 use crate::query::Query;
+use crate::side::chain::Indexable;
+use crate::side::epoch::Indexed;
+use crate::side::reached::IndexReached;
 
 /// Nothing new: asked again after this, twice as long each time …
 const SOON: Duration = Duration::from_millis(20);
@@ -28,16 +29,16 @@ const EVENTS: u64 = 1_024;
 /// A commit of which that is not known is taken for this many events.
 const UNKNOWN: u32 = 32;
 
-/// The feed of a ledger in `streams` mode.
+/// The feed of a log in `streams` mode.
 #[derive(Debug, Clone)]
-pub(crate) struct IndexFeed(pub(crate) Ledger);
+pub(crate) struct IndexFeed(pub(crate) Arc<dyn Indexable>);
 
 #[async_trait]
 impl Feed for IndexFeed {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
-        let ledger = self.0.clone();
+        let log = self.0.clone();
         let start = async move {
-            let cursor = match Cursor::start(ledger, from, query).await {
+            let cursor = match Cursor::start(log, from, query).await {
                 Ok(cursor) => cursor,
                 Err(error) => return stream::once(async { Err(error) }).left_stream(),
             };
@@ -61,7 +62,7 @@ impl Feed for IndexFeed {
 /// One subscription: how far it has come, and what it has read ahead.
 #[derive(Debug)]
 struct Cursor {
-    ledger: Ledger,
+    log: Arc<dyn Indexable>,
     query: Query,
     /// All before it was handed over or passed over.
     reached: IndexReached,
@@ -87,18 +88,18 @@ struct Ahead {
 }
 
 impl Cursor {
-    async fn start(ledger: Ledger, from: From, query: Query) -> Result<Cursor> {
-        let incarnation = ledger.settings().incarnation;
-        let at = |epoch| IndexReached { namespace: ledger.namespace().into(), incarnation, epoch, entry: 0, within: None };
+    async fn start(log: Arc<dyn Indexable>, from: From, query: Query) -> Result<Cursor> {
+        let incarnation = log.incarnation();
+        let at = |epoch| IndexReached { namespace: log.side().namespace().into(), incarnation, epoch, entry: 0, within: None };
         let reached = match from {
             From::Start => at(1),
-            From::Now => at(1 + ledger.last_epoch(&ledger.dynamo().op()).await?.map_or(0, |epoch| epoch.number)),
-            From::Checkpoint(checkpoint) => IndexReached::open(&checkpoint, ledger.namespace(), incarnation)?,
+            From::Now => at(1 + log.side().last_epoch(&log.dynamo().op()).await?.map_or(0, |epoch| epoch.number)),
+            From::Checkpoint(checkpoint) => IndexReached::open(&checkpoint, log.side().namespace(), incarnation)?,
         };
         let (next_epoch, end) = (reached.epoch, (reached.epoch, reached.entry));
-        let appended = ledger.appended();
+        let appended = log.side().rings();
         let (ahead, ready) = (VecDeque::new(), VecDeque::new());
-        Ok(Cursor { ledger, query, reached, ahead, next_epoch, end, ready, moved: true, pause: SOON, appended })
+        Ok(Cursor { log, query, reached, ahead, next_epoch, end, ready, moved: true, pause: SOON, appended })
     }
 
     async fn next(&mut self) -> Result<Delivery> {
@@ -129,14 +130,14 @@ impl Cursor {
 
     /// A few epochs more; whether there were any.
     async fn read_ahead(&mut self) -> Result<bool> {
-        let op = self.ledger.dynamo().long_op();
-        let epochs = self.ledger.epochs_from(&op, self.next_epoch, EPOCHS).await?;
+        let op = self.log.dynamo().long_op();
+        let epochs = self.log.side().epochs_from(&op, self.next_epoch, EPOCHS).await?;
         for epoch in &epochs {
             let count = epoch.entries.len() as u64;
             // Only the first epoch after a resume begins in the middle.
             let skip = if epoch.number == self.end.0 { self.end.1 } else { 0 };
             for (entry, behind) in epoch.entries.iter().zip(1..).skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
-                if entry.namespace == self.ledger.namespace() && entry.may_match(&self.query) {
+                if entry.namespace == self.log.side().namespace() && entry.may_match(&self.query) {
                     let at = (epoch.number, behind - 1);
                     let behind = if behind == count { (epoch.number + 1, 0) } else { (epoch.number, behind) };
                     self.ahead.push_back(Ahead { commit: entry.clone(), at, behind });
@@ -170,7 +171,7 @@ impl Cursor {
             }
         }
         let commits: Vec<Indexed> = self.ahead.iter().take(count).map(|ahead| ahead.commit.clone()).collect();
-        let fetched = self.ledger.indexed_events(&commits, &self.query).await?;
+        let fetched = self.log.indexed_events(&commits, &self.query).await?;
         for (Ahead { at: own, behind, .. }, events) in self.ahead.drain(..count).zip(fetched) {
             // Another query may have begun before: what was handed over of one commit says nothing of another.
             let done = self.reached.within.filter(|_| (self.reached.epoch, self.reached.entry) == own);

@@ -8,14 +8,41 @@ pub(crate) mod indexed;
 pub(crate) mod lanes;
 
 use std::fmt::Debug;
+#[cfg(feature = "dynamo")]
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
 use crate::error::Result;
 use crate::event::Recorded;
+#[cfg(feature = "dynamo")]
+use crate::layout::Layout;
 use crate::position::{Checkpoint, Position};
 use crate::query::Query;
+#[cfg(feature = "streams")]
+use crate::side::chain::Indexable;
+
+/// The feed of a layout, where it has one and what it needs is compiled in.
+#[cfg(feature = "dynamo")]
+pub(crate) fn of(layout: &Layout) -> Option<Arc<dyn Feed>> {
+    match layout {
+        Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => Some(Arc::new(lanes::LaneFeed(ledger.clone()))),
+        #[cfg(feature = "streams")]
+        indexed => Some(Arc::new(indexed::IndexFeed(indexable(indexed)?))),
+        #[cfg(not(feature = "streams"))]
+        _ => None,
+    }
+}
+
+/// What the index of a layout is built from, where its feed is one.
+#[cfg(feature = "streams")]
+pub(crate) fn indexable(layout: &Layout) -> Option<Arc<dyn Indexable>> {
+    match layout {
+        Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => None,
+        Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
+    }
+}
 
 /// All events, in an order that never loses one: every event of a tag after those before it on the tag.
 #[async_trait]

@@ -1,29 +1,124 @@
-//! What a layout is: what it offers, what looking after it tells, and its name.
+//! What a layout is: what a URL asks for, what an opened one offers, what looking after it tells. The only place that knows them all.
 
 pub(crate) mod ledger;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::feed::Feed;
+use self::ledger::Ledger;
+use crate::dynamo::table::{Rights, TableSpec};
+use crate::dynamo::{Dynamo, Op};
+use crate::error::{Refused, Result};
 use crate::log::{Capabilities, EventLog};
-use crate::state::{Cells, Checkpoints, States};
+use crate::side::Side;
 use crate::stream::StreamStore;
 use crate::units::Units;
+use crate::url::StoreUrl;
 
-/// What an opened layout offers, as contracts.
+/// What a URL asks for: a layout with its tables and settings. Nothing is called yet.
 #[derive(Debug, Clone)]
-pub(crate) struct Opened {
-    pub(crate) log: Option<Arc<dyn EventLog>>,
-    pub(crate) streams: Arc<dyn StreamStore>,
-    pub(crate) feed: Option<Arc<dyn Feed>>,
-    pub(crate) checkpoints: Arc<dyn Checkpoints>,
-    pub(crate) states: Arc<dyn States>,
-    pub(crate) cells: Arc<dyn Cells>,
-    pub(crate) capabilities: Capabilities,
+pub(crate) enum Choice {
+    Ledger(ledger::Options),
 }
 
-/// The layouts, by the name that a URL gives them.
-pub(crate) const NAMES: [&str; 6] = ["ledger", "equinox", "event-store-adapter-v3", "event-store-adapter-v5", "sekiban", "reventless"];
+impl Choice {
+    pub(crate) fn of(url: &StoreUrl) -> Result<Choice> {
+        match url.layout.as_str() {
+            "ledger" => Ok(Choice::Ledger(ledger::Options::of(url)?)),
+            other => {
+                let what = format!("layout={other}");
+                Err(Refused::Unsupported { what, remedy: "this release has layout=ledger".into() }.into())
+            }
+        }
+    }
+
+    /// The tables that must be there. The side table of a peer's layout is not among them: it is made when first needed.
+    pub(crate) fn specs(&self) -> Vec<TableSpec> {
+        match self {
+            Choice::Ledger(options) => options.specs(),
+        }
+    }
+    /// What each role does to them, and to the side table.
+    pub(crate) fn rights(&self) -> Vec<Rights> {
+        match self {
+            Choice::Ledger(options) => options.rights(),
+        }
+    }
+    /// Creates what is in the tables before any event. Each thing's name, and whether it was created now.
+    pub(crate) async fn create(&self, dynamo: &Dynamo) -> Result<Vec<(String, bool)>> {
+        match self {
+            Choice::Ledger(options) => {
+                let created = Ledger::create(dynamo, options).await?;
+                Ok(vec![(format!("namespace {}", options.namespace), created)])
+            }
+        }
+    }
+    pub(crate) async fn open(self, dynamo: Dynamo) -> Result<Layout> {
+        Ok(match self {
+            Choice::Ledger(options) => Layout::Ledger(Ledger::open(dynamo, options).await?),
+        })
+    }
+}
+
+/// An opened layout. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) enum Layout {
+    Ledger(Ledger),
+}
+
+impl Layout {
+    /// As URLs have it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Layout::Ledger(_) => "ledger",
+        }
+    }
+    /// With boundaries, where it can hold them.
+    pub(crate) fn log(&self) -> Option<Arc<dyn EventLog>> {
+        match self {
+            Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
+        }
+    }
+    pub(crate) fn streams(&self) -> Arc<dyn StreamStore> {
+        match self {
+            Layout::Ledger(ledger) => Arc::new(ledger.clone()),
+        }
+    }
+    /// Where checkpoints, states and cells are.
+    pub(crate) fn side(&self) -> &Side {
+        match self {
+            Layout::Ledger(ledger) => ledger.side(),
+        }
+    }
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        match self {
+            Layout::Ledger(ledger) => ledger.capabilities(),
+        }
+    }
+    /// What it was opened with, for people.
+    pub(crate) fn settings(&self) -> BTreeMap<String, String> {
+        match self {
+            Layout::Ledger(ledger) => ledger.settings().shown(),
+        }
+    }
+    /// Commits and events, where they are counted without a scan.
+    pub(crate) async fn counts(&self, op: &Op) -> Result<Option<(u64, u64)>> {
+        match self {
+            Layout::Ledger(ledger) => ledger.counts(op).await,
+        }
+    }
+    pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
+        match self {
+            Layout::Ledger(ledger) => ledger.verify(progress).await,
+        }
+    }
+    pub(crate) async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
+        match self {
+            Layout::Ledger(ledger) => ledger.collect_garbage(older_than).await,
+        }
+    }
+}
 
 /// What [`crate::Store::verify`] found.
 #[derive(Debug, Clone, Default, serde::Serialize)]

@@ -9,13 +9,9 @@ use crate::dynamo::Op;
 use crate::error::Result;
 use crate::event::CommitId;
 use crate::layout::Finding;
-use crate::layout::ledger::Ledger;
-use crate::layout::ledger::epoch::{Epoch, Indexed};
-use crate::layout::ledger::notice::Notice;
+use crate::side::chain::Indexable;
+use crate::side::epoch::{Epoch, Indexed};
 use crate::units::Units;
-
-/// Requests of a scan at a time.
-pub(super) const PARTS: i32 = 4;
 
 /// What [`super::Index::verify`] found.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
@@ -54,18 +50,18 @@ struct Seen {
 }
 
 impl Chain {
-    async fn read(&mut self, ledger: &Ledger, op: &Op) -> Result<()> {
+    async fn read(&mut self, log: &dyn Indexable, op: &Op) -> Result<()> {
         loop {
-            let epochs = ledger.epochs_from(op, self.next.max(1), 16).await?;
+            let epochs = log.side().epochs_from(op, self.next.max(1), 16).await?;
             let Some(last) = epochs.last() else { return Ok(()) };
             self.next = last.number + 1;
             for epoch in &epochs {
-                self.take(epoch);
+                self.take(epoch, log.counts_events());
             }
         }
     }
 
-    fn take(&mut self, epoch: &Epoch) {
+    fn take(&mut self, epoch: &Epoch, counted: bool) {
         for entry in &epoch.entries {
             let seen = Seen { epoch: epoch.number, home: home(entry), in_log: false };
             if let Some(before) = self.commits.insert(entry.commit, seen) {
@@ -73,9 +69,10 @@ impl Chain {
                 continue;
             }
             let mut wrong = Vec::new();
-            for (series, version) in entry.slots.iter().flatten() {
+            for (series, version) in entry.slots.iter().flatten().filter(|(_, version)| **version > 0) {
                 let end = self.ends.entry(series.key(&entry.namespace)).or_default();
-                if *version != *end + 1 {
+                let first = if counted { entry.first(*version) } else { *version };
+                if first != *end + 1 {
                     wrong.push(format!("commit {} is version {version} of {series}, and {end} came before it", entry.commit));
                 }
                 *end = (*end).max(*version);
@@ -95,21 +92,21 @@ fn home(entry: &Indexed) -> String {
     format!("{} @{}", entry.home.0.key(&entry.namespace), entry.home.1)
 }
 
-pub(super) async fn verify(ledger: &Ledger, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {
-    let op = ledger.dynamo().long_op();
-    let began = now(ledger);
+pub(super) async fn verify(log: &dyn Indexable, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {
+    let op = log.dynamo().long_op();
+    let began = now(log);
     let mut report = IndexVerified::default();
     let mut chain = Chain::default();
-    chain.read(ledger, &op).await?;
+    chain.read(log, &op).await?;
     // Home and stamp of commits that the chain did not have yet.
     let mut unseen: HashMap<CommitId, (String, u64)> = HashMap::new();
-    let mut pages = std::pin::pin!(ledger.dynamo().scan_parts(&op, ledger.log_table(), PARTS));
+    let mut pages = log.homes(&op);
     while let Some(items) = pages.try_next().await? {
         for item in &items {
             report.items += 1;
-            let notice = match Notice::of_item(item) {
-                Ok(Some(notice)) if notice.slots.is_some() => notice,
-                Ok(_) => continue,
+            let notice = match log.home(item) {
+                Ok(Some(notice)) => notice,
+                Ok(None) => continue,
                 Err(error) => {
                     chain.findings.push(Finding { item: "log".into(), problem: error.to_string() });
                     continue;
@@ -135,7 +132,7 @@ pub(super) async fn verify(ledger: &Ledger, progress: &(dyn Fn(u64) + Send + Syn
     }
     // What was indexed meanwhile.
     let known = chain.next;
-    chain.read(ledger, &op).await?;
+    chain.read(log, &op).await?;
     for (commit, (place, stamp)) in unseen {
         match chain.commits.get_mut(&commit) {
             Some(seen) => seen.in_log = true,

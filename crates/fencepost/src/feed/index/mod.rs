@@ -12,6 +12,7 @@ mod shards;
 mod simulation;
 mod status;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::compare::IndexVerified;
@@ -21,13 +22,13 @@ use self::run::Runner;
 pub use self::status::{IndexStatus, ShardStatus};
 use crate::error::Result;
 use crate::event::CommitId;
-use crate::layout::ledger::Ledger;
+use crate::side::chain::Indexable;
 use crate::units::Units;
 
 /// The index of a table in `streams` mode: one for all of its namespaces. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Index {
-    ledger: Ledger,
+    log: Arc<dyn Indexable>,
 }
 
 /// When a run of the indexer ends.
@@ -99,13 +100,13 @@ pub struct IndexProgress {
 }
 
 impl Index {
-    pub(crate) fn new(ledger: Ledger) -> Self {
-        Self { ledger }
+    pub(crate) fn new(log: Arc<dyn Indexable>) -> Self {
+        Self { log }
     }
 
     /// Runs the indexer. Two that run at once do no harm: each epoch is put by one of them. Dropped anywhere, the chain is whole.
     pub async fn run(&self, options: &IndexOptions, progress: &(dyn Fn(&IndexProgress) + Send + Sync)) -> Result<IndexProgress> {
-        let mut runner = Runner::new(&self.ledger, options, progress);
+        let mut runner = Runner::new(&*self.log, options, progress);
         match options.within {
             None => runner.run().await?,
             Some(time) => tokio::time::timeout(time, runner.run()).await.unwrap_or(Ok(()))?,
@@ -115,26 +116,26 @@ impl Index {
 
     /// Whether the index holds this commit, of this stamp.
     pub(super) async fn holds(&self, commit: CommitId, stamp: u64) -> Result<bool> {
-        let op = self.ledger.dynamo().long_op();
-        let last = self.ledger.last_epoch(&op).await?;
-        Recent::before(last.as_ref()).holds(&self.ledger, &op, commit, stamp).await
+        let op = self.log.dynamo().long_op();
+        let last = self.log.side().last_epoch(&op).await?;
+        Recent::before(last.as_ref()).holds(&*self.log, &op, commit, stamp.min(run::now(&*self.log))).await
     }
 
     /// How far the chain is, as its last epoch says.
     pub async fn status(&self) -> Result<IndexStatus> {
-        status::status(&self.ledger).await
+        status::status(&*self.log).await
     }
 
     /// Reads the whole log and the whole index, and names every difference: commits that one has and the other has not, commits that are
     /// in the index twice or before one that they follow. Commits that were appended since it began are not compared.
     /// `progress` hears the number of items read so far. Holds some 100 bytes of every commit in memory.
     pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {
-        compare::verify(&self.ledger, progress).await
+        compare::verify(&*self.log, progress).await
     }
 
     /// Reads the whole log and appends to the index what it lacks, in the order of stamps. Writers and indexers go on meanwhile; checkpoints
     /// hold. What was appended stays if it is stopped, and another run goes on from there. Holds 16 bytes of every commit, and what lacks.
     pub async fn rebuild(&self, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
-        rebuild::rebuild(&self.ledger, progress).await
+        rebuild::rebuild(&*self.log, progress).await
     }
 }

@@ -8,7 +8,7 @@ use super::mutation::Mutation;
 use super::shards::Shards;
 use crate::dynamo::records::Sequence;
 use crate::event::{CommitId, EventType};
-use crate::layout::ledger::notice::Notice;
+use crate::side::notice::Notice;
 
 /// Clocks of writers and indexers are within half an hour of the service's, so two of them are within this.
 pub(crate) const HOUR: u64 = 3_600_000_000;
@@ -55,7 +55,7 @@ pub(crate) struct Plan {
     /// The version that comes next, where that is known.
     next: HashMap<String, u64>,
     waiting: HashMap<CommitId, Waiting>,
-    /// Slots that arrived, of commits that wait.
+    /// Slots that arrived, of commits that wait, by the first version that each holds.
     arrived: HashMap<String, BTreeMap<u64, CommitId>>,
     /// In the index since before this run, and their records may come again.
     listed: HashSet<CommitId>,
@@ -72,6 +72,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Default)]
 struct Waiting {
     stamp: u64,
+    /// The first version of each slot. 0: one without order.
     arrived: BTreeMap<String, u64>,
     /// The home's list, once the home arrived, and where it is.
     slots: Option<BTreeMap<String, u64>>,
@@ -102,11 +103,16 @@ impl Plan {
         let Some(notice) = notice.filter(|_| fresh) else { return };
         // Never because its version is low: a commit that comes late is emitted late.
         if self.is_indexed(notice.commit) {
-            self.advance(&notice.series, notice.version);
+            if notice.version > 0 {
+                self.advance(&notice.series, notice.version);
+            }
             return;
         }
-        let Notice { commit, stamp, series, version, slots, types, events } = notice;
-        self.arrived.entry(series.clone()).or_default().insert(version, commit);
+        let Notice { commit, stamp, series, version, span, slots, types, events } = notice;
+        let first = (version + 1).saturating_sub(span.max(1)).max(version.min(1));
+        if version > 0 {
+            self.arrived.entry(series.clone()).or_default().insert(first, commit);
+        }
         let fresh = Waiting { stamp, types: Some(BTreeSet::new()), ..Waiting::default() };
         let waiting = self.waiting.entry(commit).or_insert(fresh);
         waiting.types = match (waiting.types.take(), types) {
@@ -117,7 +123,7 @@ impl Plan {
             waiting.home = (series.clone(), version);
             waiting.slots = Some(slots);
         }
-        if waiting.arrived.insert(series.clone(), version).is_none() {
+        if waiting.arrived.insert(series.clone(), first).is_none() {
             waiting.events = waiting.events.saturating_add(events);
         }
         self.look_before(&series);
@@ -159,12 +165,8 @@ impl Plan {
         let Some(waiting) = self.waiting.get(&commit) else { return };
         let Some(slots) = &waiting.slots else { return };
         let whole = slots.keys().all(|series| waiting.arrived.contains_key(series)) || self.mutated(Mutation::NoBarrier);
-        let considered: Vec<(&String, u64)> = if self.mutated(Mutation::NoBarrier) {
-            waiting.arrived.iter().map(|(series, version)| (series, *version)).collect()
-        } else {
-            slots.iter().map(|(series, version)| (series, *version)).collect()
-        };
-        let turn = considered.iter().all(|(series, version)| self.next.get(*series).is_some_and(|next| version <= next));
+        let next = |series: &String| self.next.get(series).copied();
+        let turn = waiting.arrived.iter().all(|(series, first)| *first == 0 || next(series).is_some_and(|next| *first <= next));
         if whole && turn {
             self.ready.insert((waiting.stamp, commit));
         }
@@ -175,7 +177,8 @@ impl Plan {
         while let Some((_, commit)) = self.ready.pop_first() {
             let Some(waiting) = self.waiting.remove(&commit) else { continue };
             let slots = waiting.slots.clone().unwrap_or_default();
-            let late = slots.iter().any(|(series, version)| self.next.get(series).is_some_and(|next| version < next));
+            let next = |series: &String| self.next.get(series).copied();
+            let late = waiting.arrived.iter().any(|(series, first)| *first > 0 && next(series).is_some_and(|next| *first < next));
             self.emitted.insert(commit, waiting.stamp);
             for series in waiting.arrived.keys() {
                 if let Some(slots) = self.arrived.get_mut(series) {
@@ -186,7 +189,7 @@ impl Plan {
                     }
                 }
             }
-            for (series, version) in &slots {
+            for (series, version) in slots.iter().filter(|(_, version)| **version > 0) {
                 self.advance(series, *version);
             }
             let Waiting { stamp, home, types, events, .. } = waiting;

@@ -3,20 +3,19 @@
 //! A stamp is above the stamps of all that its commit follows, so their order is right. A scan is no instant, though: a commit may be met and
 //! one that it follows not, if that one landed behind the scan. It was stamped within the hour before, so what is as young is looked after.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures::TryStreamExt;
 use uuid::Uuid;
 
-use super::compare::PARTS;
 use super::plan::HOUR;
 use super::run::{MAY_COME, now};
 use crate::dynamo::Op;
 use crate::error::{Error, Result};
 use crate::event::CommitId;
-use crate::layout::ledger::Ledger;
-use crate::layout::ledger::epoch::{Epoch, Indexed, Mark};
-use crate::layout::ledger::notice::{Notice, split};
+use crate::side::chain::Indexable;
+use crate::side::epoch::{Epoch, Indexed, Mark};
+use crate::side::notice::{Notice, split};
 use crate::units::Units;
 
 /// How far a rebuild has come.
@@ -56,9 +55,9 @@ impl Known {
         self.last.as_ref().map_or(0, |epoch| epoch.number) + 1
     }
 
-    async fn read_on(&mut self, ledger: &Ledger, op: &Op) -> Result<()> {
+    async fn read_on(&mut self, log: &dyn Indexable, op: &Op) -> Result<()> {
         loop {
-            let mut epochs = ledger.epochs_from(op, self.next(), 16).await?;
+            let mut epochs = log.side().epochs_from(op, self.next(), 16).await?;
             self.commits.extend(epochs.iter().flat_map(|epoch| &epoch.entries).map(|entry| entry.commit));
             let Some(last) = epochs.pop() else { return Ok(()) };
             self.last = Some(Epoch { entries: Vec::new(), ..last });
@@ -66,26 +65,26 @@ impl Known {
     }
 }
 
-pub(super) async fn rebuild(ledger: &Ledger, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
-    let op = ledger.dynamo().long_op();
-    let began = now(ledger);
+pub(super) async fn rebuild(log: &dyn Indexable, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
+    let op = log.dynamo().long_op();
+    let began = now(log);
     let mut so_far = RebuildProgress::default();
     // What a shard held that is gone before the scan begins, the scan finds. An indexer's rights are not needed for a rebuild.
-    let described = match ledger.dynamo().stream_of(&op, ledger.log_table()).await {
-        Ok(stream) => ledger.dynamo().shards(&op, &stream).await.ok(),
+    let described = match log.dynamo().stream_of(&op, log.log_table()).await {
+        Ok(stream) => log.dynamo().shards(&op, &stream).await.ok(),
         Err(_) => None,
     };
     let described: Option<HashSet<String>> = described.map(|shards| shards.into_iter().map(|shard| shard.id).collect());
     let mut known = Known { last: None, commits: HashSet::new() };
-    known.read_on(ledger, &op).await?;
+    known.read_on(log, &op).await?;
     let before: HashSet<String> = known.last.iter().flat_map(|last| last.shards.keys().cloned()).collect();
     let mut lacking: BTreeMap<(u64, CommitId), Indexed> = BTreeMap::new();
-    let mut pages = std::pin::pin!(ledger.dynamo().scan_parts(&op, ledger.log_table(), PARTS));
+    let mut pages = log.homes(&op);
     while let Some(items) = pages.try_next().await? {
         so_far.items += items.len() as u64;
         for item in &items {
             // What cannot be read is for `verify` to name.
-            if let Some(entry) = Notice::of_item(item).ok().flatten().and_then(indexed)
+            if let Some(entry) = log.home(item).ok().flatten().and_then(indexed)
                 && !known.commits.contains(&entry.commit)
             {
                 lacking.insert((entry.stamp, entry.commit), entry);
@@ -94,23 +93,23 @@ pub(super) async fn rebuild(ledger: &Ledger, progress: &(dyn Fn(&RebuildProgress
         so_far.lacking = lacking.len() as u64;
         progress(&so_far);
     }
-    known.read_on(ledger, &op).await?;
-    let first = first_of_the_day(ledger, &op, &known, began).await?;
-    let mut rebuild = Rebuild { ledger, op: &op, known, writer: ledger.dynamo().env().new_id(), first, before, described, epochs: 0 };
+    known.read_on(log, &op).await?;
+    let first = first_of_the_day(log, &op, &known, began).await?;
+    let mut rebuild = Rebuild { log, op: &op, known, writer: log.dynamo().env().new_id(), first, before, described, epochs: 0 };
     rebuild.complete(&mut lacking, began).await?;
     rebuild.append(lacking, &mut so_far, progress).await?;
     Ok(IndexRebuilt { items: so_far.items, appended: so_far.appended, epochs: rebuild.epochs, units: op.units() })
 }
 
 /// The first epoch of an earlier rebuild, if what it put may still come again.
-async fn first_of_the_day(ledger: &Ledger, op: &Op, known: &Known, now: u64) -> Result<Option<u64>> {
+async fn first_of_the_day(log: &dyn Indexable, op: &Op, known: &Known, now: u64) -> Result<Option<u64>> {
     let Some(number) = known.last.as_ref().and_then(|last| last.rebuilt) else { return Ok(None) };
-    let first = ledger.epochs_from(op, number, 1).await?.pop();
+    let first = log.side().epochs_from(op, number, 1).await?.pop();
     Ok(first.filter(|epoch| epoch.time + MAY_COME > now).map(|epoch| epoch.number))
 }
 
 struct Rebuild<'a> {
-    ledger: &'a Ledger,
+    log: &'a dyn Indexable,
     op: &'a Op,
     known: Known,
     writer: Uuid,
@@ -126,17 +125,24 @@ struct Rebuild<'a> {
 impl Rebuild<'_> {
     /// Adds what young commits follow and the scan did not meet.
     async fn complete(&self, lacking: &mut BTreeMap<(u64, CommitId), Indexed>, began: u64) -> Result<()> {
-        let young = began.saturating_sub(HOUR);
+        // Where stamps are not ours, any may be young.
+        let young = if self.log.counts_events() { 0 } else { began.saturating_sub(HOUR) };
         let mut met: HashSet<CommitId> = lacking.keys().map(|(_, commit)| *commit).collect();
+        let end = |entry: &Indexed| (entry.home.0.key(&entry.namespace), entry.home.1);
+        let ends: HashSet<(String, u64)> = lacking.values().map(end).collect();
         let mut unsure: Vec<Indexed> = lacking.range((young, CommitId(Uuid::nil()))..).map(|(_, entry)| entry.clone()).collect();
         while let Some(entry) = unsure.pop() {
-            for (series, version) in self.slots(&entry).await?.iter().filter(|(_, version)| **version > 1) {
+            for (series, version) in self.slots(&entry).await? {
                 let key = series.key(&entry.namespace);
-                let Some((commit, _)) = self.ledger.commit_at(self.op, &key, version - 1).await? else { continue };
+                let first = if self.log.counts_events() { entry.first(version) } else { version };
+                if first <= 1 || ends.contains(&(key.clone(), first - 1)) {
+                    continue;
+                }
+                let Some((commit, _)) = self.log.commit_at(self.op, &key, first - 1).await? else { continue };
                 if self.known.commits.contains(&commit) || !met.insert(commit) {
                     continue;
                 }
-                let before = self.ledger.home_notice(self.op, &key, version - 1).await?;
+                let before = self.log.home_of(self.op, &key, first - 1).await?;
                 if let Some(before) = before.and_then(indexed) {
                     lacking.insert((before.stamp, before.commit), before.clone());
                     unsure.push(before);
@@ -146,11 +152,11 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    async fn slots(&self, entry: &Indexed) -> Result<BTreeMap<crate::layout::ledger::series::Series, u64>> {
+    async fn slots(&self, entry: &Indexed) -> Result<BTreeMap<crate::side::series::Series, u64>> {
         if let Some(slots) = &entry.slots {
             return Ok(slots.clone());
         }
-        let home = self.ledger.home_notice(self.op, &entry.home.0.key(&entry.namespace), entry.home.1).await?;
+        let home = self.log.home_of(self.op, &entry.home.0.key(&entry.namespace), entry.home.1).await?;
         Ok(home.and_then(|home| home.slots).into_iter().flatten().filter_map(|(key, version)| Some((split(&key)?.1, version))).collect())
     }
 
@@ -161,6 +167,9 @@ impl Rebuild<'_> {
         progress: &(dyn Fn(&RebuildProgress) + Send + Sync),
     ) -> Result<()> {
         let mut entries: Vec<Indexed> = lacking.into_values().collect();
+        if self.log.counts_events() {
+            entries = by_version(entries);
+        }
         loop {
             // What an indexer was quicker with.
             entries.retain(|entry| !self.known.commits.contains(&entry.commit));
@@ -170,14 +179,14 @@ impl Rebuild<'_> {
             }
             let epoch = self.epoch(&entries)?;
             let count = epoch.entries.len();
-            if self.ledger.put_epoch(self.op, &epoch).await? {
+            if self.log.side().put_epoch(self.op, &epoch).await? {
                 so_far.appended += count as u64;
                 self.epochs += u64::from(count > 0);
                 self.first = epoch.rebuilt;
                 self.known.commits.extend(epoch.entries.iter().map(|entry| entry.commit));
                 self.known.last = Some(Epoch { entries: Vec::new(), ..epoch });
             } else {
-                self.known.read_on(self.ledger, self.op).await?;
+                self.known.read_on(self.log, self.op).await?;
             }
             so_far.lacking = so_far.appended + entries.len().saturating_sub(count) as u64;
             progress(so_far);
@@ -196,7 +205,7 @@ impl Rebuild<'_> {
         let last = self.known.last.as_ref();
         let template = Epoch {
             number,
-            time: now(self.ledger),
+            time: now(self.log),
             writer: self.writer,
             stream: last.and_then(|last| last.stream.clone()),
             shards: last.map(|last| self.still_there(&last.shards)).unwrap_or_default(),
@@ -209,10 +218,21 @@ impl Rebuild<'_> {
         let all = count == entries.len();
         let epoch = Epoch { entries: entries[..count].to_vec(), gap: template.gap.filter(|_| !all), ..template };
         if count == 0 && !all {
-            return Err(Error::corrupt("ledger", "a commit does not fit an epoch"));
+            return Err(Error::corrupt("log", "a commit does not fit an epoch"));
         }
         Ok(epoch)
     }
+}
+
+/// In the order given, but of each series by version.
+fn by_version(entries: Vec<Indexed>) -> Vec<Indexed> {
+    let series = |entry: &Indexed| (entry.namespace.clone(), entry.home.0.clone());
+    let order: Vec<_> = entries.iter().map(series).collect();
+    let mut turns: HashMap<_, BTreeMap<(u64, CommitId), Indexed>> = HashMap::new();
+    for entry in entries {
+        turns.entry(series(&entry)).or_default().insert((entry.home.1, entry.commit), entry);
+    }
+    order.iter().filter_map(|series| turns.get_mut(series)?.pop_first()).map(|(_, entry)| entry).collect()
 }
 
 /// By its home alone. The types of events that lie in other slots only are not known then, meaning any.

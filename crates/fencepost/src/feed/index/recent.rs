@@ -6,8 +6,8 @@ use super::plan::HOUR;
 use crate::dynamo::Op;
 use crate::error::Result;
 use crate::event::CommitId;
-use crate::layout::ledger::Ledger;
-use crate::layout::ledger::epoch::Epoch;
+use crate::side::chain::Indexable;
+use crate::side::epoch::Epoch;
 
 /// Commits of the epochs before a run, from the newest down to `from`.
 #[derive(Debug, Default)]
@@ -30,9 +30,9 @@ impl Recent {
     }
 
     /// Whether a commit of this stamp is in the index. An epoch that was put an hour before the stamp cannot hold it.
-    pub(super) async fn holds(&mut self, ledger: &Ledger, op: &Op, commit: CommitId, stamp: u64) -> Result<bool> {
+    pub(super) async fn holds(&mut self, log: &dyn Indexable, op: &Op, commit: CommitId, stamp: u64) -> Result<bool> {
         while !self.commits.contains(&commit) && self.from > 1 && self.time + HOUR >= stamp {
-            let epochs = ledger.epochs_down(op, self.from - 1, 16).await?;
+            let epochs = log.side().epochs_down(op, self.from - 1, 16).await?;
             let Some(last) = epochs.last() else { break };
             (self.from, self.time) = (last.number, last.time);
             self.commits.extend(epochs.iter().flat_map(|epoch| &epoch.entries).map(|entry| entry.commit));

@@ -14,11 +14,11 @@ use super::recent::Recent;
 use super::shards::Shards;
 use super::{IndexOptions, IndexProgress, Until};
 use crate::dynamo::Op;
-use crate::dynamo::records::{Change, Record};
+use crate::dynamo::records::Record;
 use crate::error::Result;
-use crate::layout::ledger::Ledger;
-use crate::layout::ledger::epoch::{Epoch, Indexed, Mark};
-use crate::layout::ledger::notice::{Notice, split};
+use crate::side::chain::Indexable;
+use crate::side::epoch::{Epoch, Indexed, Mark};
+use crate::side::notice::{Notice, split};
 
 /// Slots looked up at a time.
 const AT_ONCE: usize = 16;
@@ -41,7 +41,7 @@ enum End {
 }
 
 pub(super) struct Runner<'a> {
-    ledger: &'a Ledger,
+    log: &'a dyn Indexable,
     options: &'a IndexOptions,
     progress: &'a (dyn Fn(&IndexProgress) + Send + Sync),
     so_far: IndexProgress,
@@ -50,9 +50,9 @@ pub(super) struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    pub(super) fn new(ledger: &'a Ledger, options: &'a IndexOptions, progress: &'a (dyn Fn(&IndexProgress) + Send + Sync)) -> Self {
-        let writer = ledger.dynamo().env().new_id();
-        Self { ledger, options, progress, so_far: IndexProgress::default(), writer, op: Arc::new(ledger.dynamo().long_op()) }
+    pub(super) fn new(log: &'a dyn Indexable, options: &'a IndexOptions, progress: &'a (dyn Fn(&IndexProgress) + Send + Sync)) -> Self {
+        let writer = log.dynamo().env().new_id();
+        Self { log, options, progress, so_far: IndexProgress::default(), writer, op: Arc::new(log.dynamo().long_op()) }
     }
 
     pub(super) fn so_far(&self) -> IndexProgress {
@@ -60,7 +60,7 @@ impl<'a> Runner<'a> {
     }
 
     pub(super) async fn run(&mut self) -> Result<()> {
-        let env = self.ledger.dynamo().env();
+        let env = self.log.dynamo().env();
         let mut again = AGAIN;
         loop {
             match self.session().await {
@@ -106,11 +106,11 @@ struct Session {
 
 impl Session {
     async fn resume(runner: &Runner<'_>) -> Result<Session> {
-        let ledger = runner.ledger;
+        let log = runner.log;
         let op = runner.op.clone();
-        let stream = ledger.dynamo().stream_of(&op, ledger.log_table()).await?;
-        let last = ledger.last_epoch(&op).await?;
-        let now = now(ledger);
+        let stream = log.dynamo().stream_of(&op, log.log_table()).await?;
+        let last = log.side().last_epoch(&op).await?;
+        let now = now(log);
         let mut session = Session {
             op,
             poller: Poller::new(stream),
@@ -131,7 +131,7 @@ impl Session {
         session.rebuilt = None;
         let mut next = last.rebuilt;
         while let Some(number) = next {
-            let epochs = ledger.epochs_from(&session.op, number, 16).await?;
+            let epochs = log.side().epochs_from(&session.op, number, 16).await?;
             // Only from the first on for as long as what is in it may come again.
             if session.rebuilt.is_none() && epochs.first().is_none_or(|epoch| epoch.time + MAY_COME < now) {
                 break;
@@ -147,14 +147,14 @@ impl Session {
     }
 
     async fn run(&mut self, runner: &mut Runner<'_>) -> Result<End> {
-        let ledger = runner.ledger;
-        let mut appended = ledger.appended();
+        let log = runner.log;
+        let mut appended = log.side().rings();
         let (mut quiet, mut pause) = (0, runner.options.idle_at_least);
         loop {
             // Whatever rings from here on may have come too late for this round.
             appended.mark_unchanged();
-            let moved = self.poll(ledger).await?;
-            self.look_up(ledger).await?;
+            let moved = self.poll(log).await?;
+            self.look_up(log).await?;
             let put = self.put(runner, !moved).await?;
             if put.is_none() {
                 return Ok(End::Lost);
@@ -165,9 +165,9 @@ impl Session {
                 continue;
             }
             quiet += 1;
-            self.overdue(ledger).await?;
+            self.overdue(log).await?;
             // What others wait for may have been put by somebody else, a rebuild perhaps.
-            if self.plan.waiting() > 0 && quiet % QUIET == 0 && self.is_behind(ledger).await? {
+            if self.plan.waiting() > 0 && quiet % QUIET == 0 && self.is_behind(log).await? {
                 return Ok(End::Lost);
             }
             let enough = if self.plan.waiting() == 0 { QUIET } else { QUIET_WAITING };
@@ -180,7 +180,7 @@ impl Session {
                 return Ok(End::CaughtUp);
             }
             if quiet < enough {
-                ledger.dynamo().env().sleep(runner.options.idle_at_least.min(Duration::from_millis(20))).await;
+                log.dynamo().env().sleep(runner.options.idle_at_least.min(Duration::from_millis(20))).await;
             } else {
                 let _ = tokio::time::timeout(pause, appended.changed()).await;
                 pause = (pause * 2).min(runner.options.idle_at_most);
@@ -189,18 +189,18 @@ impl Session {
     }
 
     /// A page of every shard that may be read; whether anything came.
-    async fn poll(&mut self, ledger: &Ledger) -> Result<bool> {
-        let polled = self.poller.poll(ledger.dynamo(), &self.op, &mut self.plan.shards).await?;
+    async fn poll(&mut self, log: &dyn Indexable) -> Result<bool> {
+        let polled = self.poller.poll(log.dynamo(), &self.op, &mut self.plan.shards).await?;
         for what in &polled.trimmed {
-            self.trimmed(now(ledger), what);
+            self.trimmed(now(log), what);
         }
         for (shard, records) in polled.records {
             for record in records {
-                let notice = notice(&record);
+                let notice = notice(log, &record);
                 self.plan.take(&shard, record.sequence, record.at, notice);
             }
         }
-        self.plan.emit(now(ledger));
+        self.plan.emit(now(log));
         Ok(polled.moved)
     }
 
@@ -212,7 +212,7 @@ impl Session {
     }
 
     /// Answers what the plan wants to know, until it wants nothing more.
-    async fn look_up(&mut self, ledger: &Ledger) -> Result<()> {
+    async fn look_up(&mut self, log: &dyn Indexable) -> Result<()> {
         loop {
             let wants = self.plan.wants();
             if wants.is_empty() {
@@ -226,25 +226,26 @@ impl Session {
                 }
             }
             let reads = slots.into_iter().map(|(series, version)| async move {
-                let found = ledger.commit_at(op, &series, version).await?;
+                let found = log.commit_at(op, &series, version).await?;
                 Ok::<_, crate::error::Error>((series, version, found))
             });
             let found: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
             for (series, version, found) in found {
-                self.plan.slot_is(&series, version, found, now(ledger));
+                self.plan.slot_is(&series, version, found, now(log));
             }
             for want in wants {
                 if let Want::Commit { commit, stamp, series, version } = want {
-                    let indexed = self.recent.holds(ledger, &self.op, commit, stamp).await?;
-                    self.plan.commit_is(&series, version, indexed, now(ledger));
+                    // A stamp that somebody else said may lie ahead.
+                    let indexed = self.recent.holds(log, &self.op, commit, stamp.min(now(log))).await?;
+                    self.plan.commit_is(&series, version, indexed, now(log));
                 }
             }
-            self.plan.emit(now(ledger));
+            self.plan.emit(now(log));
         }
     }
 
-    async fn overdue(&mut self, ledger: &Ledger) -> Result<()> {
-        for Overdue { series, version, since } in self.plan.look_again(now(ledger)) {
+    async fn overdue(&mut self, log: &dyn Indexable) -> Result<()> {
+        for Overdue { series, version, since } in self.plan.look_again(now(log)) {
             tracing::error!(
                 series,
                 version,
@@ -252,12 +253,12 @@ impl Session {
                 "a version has not come for over an hour, and others wait for it: run `fencepost index verify`"
             );
         }
-        self.look_up(ledger).await
+        self.look_up(log).await
     }
 
     /// Whether somebody else has put an epoch.
-    async fn is_behind(&self, ledger: &Ledger) -> Result<bool> {
-        Ok(!ledger.epochs_from(&self.op, self.number + 1, 1).await?.is_empty())
+    async fn is_behind(&self, log: &dyn Indexable) -> Result<bool> {
+        Ok(!log.side().epochs_from(&self.op, self.number + 1, 1).await?.is_empty())
     }
 
     /// Puts what is emitted; whether anything was put, or none where somebody else was first.
@@ -269,10 +270,10 @@ impl Session {
             if bare && !(idle && (self.shards_changed() || self.gap != self.known_gap)) {
                 break;
             }
-            let ledger = runner.ledger;
+            let log = runner.log;
             let template = Epoch {
                 number: self.number + 1,
-                time: now(ledger),
+                time: now(log),
                 writer: runner.writer,
                 stream: Some(self.poller.stream.clone()),
                 shards: self.plan.shards.marks(),
@@ -285,7 +286,7 @@ impl Session {
             let count = if bare { 0 } else { template.cut(&entries, self.plan.shards.beyond()) };
             let (taken, ids) = self.plan.commit(count);
             let epoch = Epoch { shards: self.plan.shards.marks(), ids, entries: taken.iter().filter_map(indexed).collect(), ..template };
-            if !ledger.put_epoch(&self.op, &epoch).await? {
+            if !log.side().put_epoch(&self.op, &epoch).await? {
                 return Ok(None);
             }
             any |= !bare;
@@ -318,7 +319,7 @@ impl Session {
     }
 
     fn tell(&self, runner: &mut Runner<'_>, moved: bool) {
-        let now = now(runner.ledger);
+        let now = now(runner.log);
         let lag = self.plan.shards.behind().filter(|_| moved).map_or(0, |at| now.saturating_sub(at));
         runner.so_far.lag = Duration::from_micros(lag);
         runner.so_far.waiting = self.plan.waiting() as u64;
@@ -332,12 +333,9 @@ impl Session {
     }
 }
 
-/// Only an INSERT counts: slots are put once. What cannot be read is said and left out: no record may block its shard.
-fn notice(record: &Record) -> Option<Notice> {
-    if record.change != Change::Insert {
-        return None;
-    }
-    Notice::of_item(&record.image).unwrap_or_else(|error| {
+/// What cannot be read is said and left out: no record may block its shard.
+fn notice(log: &dyn Indexable, record: &Record) -> Option<Notice> {
+    log.notice(record).unwrap_or_else(|error| {
         tracing::error!(%error, "a record of the stream cannot be read, and is not indexed");
         None
     })
@@ -349,6 +347,6 @@ pub(super) fn indexed(ready: &Ready) -> Option<Indexed> {
     Some(Indexed::new(namespace.into(), ready.commit, ready.stamp, (home, ready.home.1), slots, ready.types.clone(), Some(ready.events)))
 }
 
-pub(super) fn now(ledger: &Ledger) -> u64 {
-    u64::try_from(ledger.dynamo().env().now().as_microsecond()).unwrap_or(0)
+pub(super) fn now(log: &dyn Indexable) -> u64 {
+    u64::try_from(log.dynamo().env().now().as_microsecond()).unwrap_or(0)
 }

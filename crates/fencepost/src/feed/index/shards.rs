@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::dynamo::records::{Sequence, Shard, Start};
 use crate::event::CommitId;
-use crate::layout::ledger::epoch::Mark;
+use crate::side::epoch::Mark;
 
 /// Streams forget after a day.
 const DAY: u64 = 24 * 3_600_000_000;

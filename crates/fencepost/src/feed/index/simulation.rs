@@ -10,8 +10,8 @@ use super::plan::{HOUR, Plan, Want};
 use super::shards::Shards;
 use crate::dynamo::records::{Sequence, Shard, Start};
 use crate::event::CommitId;
-use crate::layout::ledger::epoch::Mark;
-use crate::layout::ledger::notice::Notice;
+use crate::side::epoch::Mark;
+use crate::side::notice::Notice;
 
 const SERIES: u64 = 5;
 const COMMITS: u64 = 40;
@@ -95,7 +95,8 @@ impl World {
             self.ends.insert(series.clone(), *version);
             self.table.insert((series.clone(), *version), commit);
             let all = (*series == home).then(|| slots.clone());
-            let notice = Notice { commit, stamp, series: series.clone(), version: *version, slots: all, types: None, events: 1 };
+            let (series, version) = (series.clone(), *version);
+            let notice = Notice { commit, stamp, series, version, span: 1, slots: all, types: None, events: 1 };
             self.underway.push((self.now, notice));
         }
         self.commits.insert(commit, Commit { stamp, slots });

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use crate::error::Result;
-use crate::layout::ledger::Ledger;
-use crate::layout::ledger::epoch::Mark;
+use crate::side::chain::Indexable;
+use crate::side::epoch::Mark;
 use crate::units::Units;
 
 /// How far the index is.
@@ -41,9 +41,9 @@ pub struct ShardStatus {
     pub finished: bool,
 }
 
-pub(super) async fn status(ledger: &Ledger) -> Result<IndexStatus> {
-    let op = ledger.dynamo().op();
-    let last = ledger.last_epoch(&op).await?;
+pub(super) async fn status(log: &dyn Indexable) -> Result<IndexStatus> {
+    let op = log.dynamo().op();
+    let last = log.side().last_epoch(&op).await?;
     let time = |micros: u64| i64::try_from(micros).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
     let shard = |(id, mark): (&String, &Mark)| {
         let (done, read) = match mark {

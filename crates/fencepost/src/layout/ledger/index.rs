@@ -1,77 +1,55 @@
-//! The index in the side table: its chain of epochs, read strongly and put if absent; and the events of commits that it names.
+//! What the index needs to know of the log: what records and homes say, and the events of commits that it names.
 
 use std::collections::{BTreeSet, HashMap};
 
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
 use super::Ledger;
-use super::epoch::{CHAIN, Epoch, Indexed};
-use super::item::{self, HASH, RANGE, Slot};
-use super::notice::{Notice, split};
-use super::series::Series;
-use crate::dynamo::item::text;
-use crate::dynamo::{Find, Freshness, Op, Outcome, Verdict, Write};
+use super::item::{self, Slot};
+use super::notice::notice;
+use crate::dynamo::item::Item;
+use crate::dynamo::records::{Change, Record};
+use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
 use crate::event::{CommitId, Recorded};
 use crate::query::{Query, QueryItem};
+use crate::side::Side;
+use crate::side::chain::Indexable;
+use crate::side::epoch::Indexed;
+use crate::side::notice::{Notice, split};
+use crate::side::series::Series;
 
-/// The highest number there can be.
-const LAST: u64 = u64::MAX >> 1;
+/// Requests of a scan at a time.
+const PARTS: i32 = 4;
 
-impl Ledger {
-    /// The table that the stream belongs to.
-    pub(crate) fn log_table(&self) -> &str {
+#[async_trait]
+impl Indexable for Ledger {
+    fn side(&self) -> &Side {
+        Ledger::side(self)
+    }
+    fn log_table(&self) -> &str {
         self.table()
     }
-
-    /// The newest epoch.
-    pub(crate) async fn last_epoch(&self, op: &Op) -> Result<Option<Epoch>> {
-        Ok(self.epochs_down(op, LAST, 1).await?.pop())
+    fn incarnation(&self) -> u64 {
+        self.settings().incarnation
     }
 
-    /// Epochs from this number down.
-    pub(crate) async fn epochs_down(&self, op: &Op, from: u64, limit: i32) -> Result<Vec<Epoch>> {
-        let find = Find { reverse: true, limit: Some(limit), ..self.chain(1, from) };
-        let (items, _) = self.dynamo().page(op, &find, None).await?;
-        items.iter().map(Epoch::of_item).collect()
+    // Only an INSERT counts: slots are put once.
+    fn notice(&self, record: &Record) -> Result<Option<Notice>> {
+        if record.change == Change::Insert { notice(&record.image) } else { Ok(None) }
     }
 
-    /// A page of epochs from this number on: the contiguous run.
-    pub(crate) async fn epochs_from(&self, op: &Op, from: u64, limit: i32) -> Result<Vec<Epoch>> {
-        let find = Find { limit: Some(limit), ..self.chain(from, LAST) };
-        let (items, _) = self.dynamo().page(op, &find, None).await?;
-        let epochs = items.iter().map(Epoch::of_item).collect::<Result<Vec<_>>>()?;
-        Ok(epochs.into_iter().zip(from..).take_while(|(epoch, number)| epoch.number == *number).map(|(epoch, _)| epoch).collect())
+    fn home(&self, item: &Item) -> Result<Option<Notice>> {
+        Ok(notice(item)?.filter(|notice| notice.slots.is_some()))
+    }
+    fn homes<'a>(&'a self, op: &'a Op) -> BoxStream<'a, Result<Vec<Item>>> {
+        self.dynamo().scan_parts(op, self.table(), PARTS).boxed()
     }
 
-    fn chain(&self, from: u64, to: u64) -> Find {
-        Find {
-            table: self.side().into(),
-            hash: (HASH, text(CHAIN)),
-            range: Some((RANGE, from, to)),
-            reverse: false,
-            limit: None,
-            freshness: Freshness::Strong,
-        }
-    }
-
-    /// Puts an epoch under its number, if nobody else did; whether it is there now.
-    pub(crate) async fn put_epoch(&self, op: &Op, epoch: &Epoch) -> Result<bool> {
-        self.dynamo().check_clock()?;
-        let put = Write::PutNew { table: self.side().into(), item: epoch.item() };
-        match self.dynamo().write(op, HASH, vec![put]).await? {
-            Outcome::Done => {
-                self.announce();
-                Ok(true)
-            }
-            // Our own put, whose answer was lost.
-            Outcome::Failed { verdicts, .. } => match verdicts.first() {
-                Some(Verdict::Found(there)) => Ok(Epoch::of_item(there)? == *epoch),
-                _ => Ok(false),
-            },
-        }
-    }
-
-    /// The commit that left a slot, by the slot's whole key, and its stamp. Slots never change: a copy that is a moment old will do.
-    pub(crate) async fn commit_at(&self, op: &Op, key: &str, version: u64) -> Result<Option<(CommitId, u64)>> {
+    // Slots never change: a copy that is a moment old will do.
+    async fn commit_at(&self, op: &Op, key: &str, version: u64) -> Result<Option<(CommitId, u64)>> {
         for freshness in [Freshness::Eventual, Freshness::Strong] {
             let found = self.dynamo().get(op, self.table(), item::key(key.into(), version), freshness).await?;
             if let Some(found) = found.and_then(|found| Some((item::commit_of(&found)?, item::stamp_of(&found)?))) {
@@ -81,20 +59,18 @@ impl Ledger {
         Ok(None)
     }
 
-    /// The home of the commit that left a slot, by the slot's whole key.
-    pub(crate) async fn home_notice(&self, op: &Op, key: &str, version: u64) -> Result<Option<Notice>> {
+    async fn home_of(&self, op: &Op, key: &str, version: u64) -> Result<Option<Notice>> {
         let Some((namespace, _)) = split(key) else { return Ok(None) };
         let get = |key: String, version| self.dynamo().get(op, self.table(), item::key(key, version), Freshness::Strong);
         let Some(found) = get(key.into(), version).await? else { return Ok(None) };
         let (series, version) = item::slot(namespace, &found)?.home_key();
         match get(series.key(namespace), version).await? {
-            Some(home) => Notice::of_item(&home),
+            Some(home) => notice(&home),
             None => Ok(None),
         }
     }
 
-    /// The events of these commits that match, of each in order, with their indexes. A commit that cannot match is not fetched.
-    pub(crate) async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
+    async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
         let op = self.dynamo().long_op();
         let mut wanted: Vec<BTreeSet<(Series, u64)>> = Vec::with_capacity(commits.len());
         for commit in commits {

@@ -10,9 +10,8 @@ use super::series::{End, Series};
 use crate::dynamo::item::{self, Attributes, Item, Malformed, Value, as_number, binary, number, text, wrong};
 use crate::error::Error;
 use crate::event::{CommitId, EventType, Metadata, Tag};
+pub(crate) use crate::side::item::{HASH, RANGE, corrupt, describe, key, pack, unpack};
 
-pub(crate) const HASH: &str = "p";
-pub(crate) const RANGE: &str = "v";
 const COMMIT: &str = "c";
 const STAMP: &str = "s";
 const COUNT: &str = "n";
@@ -46,11 +45,6 @@ const ZSTD: u64 = 1;
 pub(crate) const FORMAT: u64 = 1;
 /// More distinct types than this in one chunked slot: none are listed, meaning any.
 pub(crate) const LISTED_TYPES: usize = 32;
-
-/// The key of any item of the two tables.
-pub(crate) fn key(hash: String, range: u64) -> Item {
-    Item::from([(HASH.into(), Value::S(hash)), (RANGE.into(), number(range))])
-}
 
 /// What one commit leaves on one series.
 #[derive(Debug, Clone)]
@@ -362,15 +356,6 @@ pub(crate) fn chunk(item: &Item) -> Result<Chunk, Malformed> {
     })
 }
 
-/// How an item is called in messages: its key, never what it holds.
-pub(crate) fn describe(item: &Item) -> String {
-    format!("{} @{}", item.text(HASH).unwrap_or("?"), item.number(RANGE).map_or("?".into(), |v| v.to_string()))
-}
-
-pub(crate) fn corrupt(item: &Item, malformed: &Malformed) -> Error {
-    Error::corrupt("ledger", format!("{}: {}", describe(item), malformed.0))
-}
-
 /// A slot from its attributes.
 pub(crate) fn slot(namespace: &str, item: &Item) -> Result<Slot, Error> {
     decode(namespace, item).map_err(|malformed| corrupt(item, &malformed))
@@ -554,16 +539,6 @@ fn data(value: &Value, encoding: Option<u64>) -> Result<Bytes, Malformed> {
         (Value::B(blob), Some(ZSTD)) => unpack(blob.as_ref()).ok_or_else(|| wrong(DATA, "zstd")),
         _ => Err(wrong(ENCODING, "an encoding that this release knows")),
     }
-}
-
-/// zstd, level 3.
-pub(crate) fn pack(data: &[u8]) -> Vec<u8> {
-    // Into memory, at a fixed level: there is nothing to fail.
-    zstd::bulk::compress(data, 3).unwrap_or_default()
-}
-/// What `pack` made; none where it is not that.
-pub(crate) fn unpack(data: &[u8]) -> Option<Bytes> {
-    zstd::stream::decode_all(data).ok().map(Bytes::from)
 }
 
 /// Bytes of a slot as DynamoDB counts them.

@@ -7,24 +7,22 @@ mod check;
 mod chunk;
 mod ends;
 #[cfg(feature = "streams")]
-pub(crate) mod epoch;
-#[cfg(feature = "streams")]
 mod index;
 pub(crate) mod item;
 #[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "only tests break the protocol"))]
 mod mutation;
 #[cfg(feature = "streams")]
-pub(crate) mod notice;
+mod notice;
 mod plan;
 mod read;
 mod resolve;
 pub(crate) mod series;
 mod settings;
 mod settle;
-pub(crate) mod side;
+mod snapshot;
 mod source;
 mod streams;
-pub(crate) mod tables;
+mod tables;
 pub(crate) mod token;
 
 use std::sync::Arc;
@@ -41,14 +39,18 @@ pub use self::mutation::Mutation;
 #[cfg(not(feature = "testing"))]
 use self::mutation::Mutation;
 use self::series::{End, Series};
-pub(crate) use self::settings::{FeedMode, Settings, check_namespace};
+use self::settings::check_namespace;
+pub(crate) use self::settings::{FeedMode, Settings};
 use self::token::Began;
+use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, Freshness, Op, Outcome, Write, report};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, EventType, Recorded};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog, ReadOptions, Sourced};
 use crate::position::Token;
 use crate::query::Query;
+use crate::side::{Made, Side};
+use crate::url::StoreUrl;
 
 /// Events in one commit.
 pub(crate) const MAX_EVENTS: usize = 100_000;
@@ -75,6 +77,30 @@ pub(crate) struct Options {
     pub(crate) lane: Option<u8>,
 }
 
+impl Options {
+    pub(crate) fn of(url: &StoreUrl) -> Result<Options> {
+        url.only(&["namespace", "feed", "side"])?;
+        let namespace = url.param("namespace").unwrap_or("main").to_owned();
+        check_namespace(&namespace)?;
+        let feed = url.param("feed").map(str::parse).transpose()?;
+        Ok(Options {
+            table: url.table.clone(),
+            side: url.named("side", "-side")?,
+            namespace,
+            feed,
+            types: None,
+            mutation: None,
+            lane: None,
+        })
+    }
+    pub(crate) fn specs(&self) -> Vec<TableSpec> {
+        tables::specs(&self.table, &self.side, self.feed == Some(FeedMode::Streams))
+    }
+    pub(crate) fn rights(&self) -> Vec<Rights> {
+        tables::rights(&self.table, &self.side)
+    }
+}
+
 /// An opened namespace. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger(Arc<Inner>);
@@ -90,7 +116,7 @@ struct Inner {
     untagged: u8,
     turn: Mutex<()>,
     stamp: AtomicU64,
-    appended: watch::Sender<()>,
+    side: Side,
 }
 
 impl Ledger {
@@ -110,13 +136,13 @@ impl Ledger {
         Ok(Ledger(Arc::new(Inner {
             lane: options.lane.unwrap_or(u8::try_from(lane).unwrap_or(0)),
             untagged: u8::try_from(untagged).unwrap_or(0),
+            side: Side::new(dynamo.clone(), &options.side, &options.namespace, Made::WithTheLog),
             dynamo,
             options,
             settings,
             ends: Ends::new(),
             turn: Mutex::new(()),
             stamp: AtomicU64::new(0),
-            appended: watch::Sender::new(()),
         })))
     }
 
@@ -153,16 +179,16 @@ impl Ledger {
     fn table(&self) -> &str {
         &self.0.options.table
     }
-    fn side(&self) -> &str {
-        &self.0.options.side
+    pub(crate) fn side(&self) -> &Side {
+        &self.0.side
     }
 
     /// Rings whenever something was appended through this instance; others' appends do not ring.
     pub(crate) fn appended(&self) -> watch::Receiver<()> {
-        self.0.appended.subscribe()
+        self.side().rings()
     }
     fn announce(&self) {
-        self.0.appended.send_replace(());
+        self.side().ring();
     }
 
     fn remembered(&self, series: &Series) -> Option<End> {

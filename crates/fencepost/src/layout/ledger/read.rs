@@ -10,7 +10,7 @@ use super::Ledger;
 use super::item::{self, HASH, Place, RANGE, Slot};
 use super::series::{End, Series};
 use crate::dynamo::item::text;
-use crate::dynamo::{Find, Freshness, Op};
+use crate::dynamo::{Find, Freshness, Op, Range};
 use crate::error::{Error, Refused, Result};
 use crate::event::Recorded;
 use crate::log::{Consistency, Direction, ReadOptions};
@@ -29,14 +29,7 @@ pub(super) fn freshness(consistency: Consistency) -> Freshness {
 
 impl Ledger {
     pub(super) fn find(&self, series: &Series, from: u64, to: u64) -> Find {
-        Find {
-            table: self.table().into(),
-            hash: (HASH, text(series.key(self.namespace()))),
-            range: Some((RANGE, from, to)),
-            reverse: false,
-            limit: None,
-            freshness: Freshness::Strong,
-        }
+        Find::new(self.table(), HASH, text(series.key(self.namespace()))).range(Range::numbers(RANGE, from, to))
     }
 
     /// The last slot of a series; one request.

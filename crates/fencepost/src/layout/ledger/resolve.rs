@@ -14,7 +14,7 @@ use super::item::{self, Body, Entries, Entry, HASH, Place, RANGE, Run, Slot};
 use super::plan::position;
 use super::series::{End, Series};
 use crate::dynamo::item::text;
-use crate::dynamo::{Find, Freshness, Op};
+use crate::dynamo::{Find, Freshness, Op, Range};
 use crate::error::{Error, Result};
 use crate::event::{CommitId, Recorded};
 use crate::position::Position;
@@ -195,14 +195,9 @@ impl Ledger {
         let hash = item::chunk_hash(self.namespace(), run.set);
         for attempt in 0..PATIENCE {
             self.wait(attempt).await;
-            let find = Find {
-                table: self.table().into(),
-                hash: (HASH, text(hash.clone())),
-                range: Some((RANGE, run.first, run.last)),
-                reverse: false,
-                limit: None,
-                freshness: if attempt == 0 { Freshness::Eventual } else { Freshness::Strong },
-            };
+            let freshness = if attempt == 0 { Freshness::Eventual } else { Freshness::Strong };
+            let chunks = Range::numbers(RANGE, run.first, run.last);
+            let find = Find { freshness, ..Find::new(self.table(), HASH, text(hash.clone())).range(chunks) };
             let items: Vec<_> = self.dynamo().items(op, find).try_collect().await?;
             if items.len() as u64 != run.last + 1 - run.first {
                 continue;

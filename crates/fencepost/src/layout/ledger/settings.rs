@@ -1,6 +1,6 @@
 //! The settings of a namespace: fixed when it is created, stored in it, and held against what a URL says. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -77,6 +77,16 @@ impl Settings {
     /// Whether positions are 1, 2, 3 …
     pub(crate) fn counted(&self) -> bool {
         self.feed == FeedMode::Lanes(1)
+    }
+
+    /// For people.
+    pub(crate) fn shown(&self) -> BTreeMap<String, String> {
+        let types: Vec<_> = self.types.iter().map(|t| t.as_str()).collect();
+        BTreeMap::from([
+            ("namespace".into(), self.namespace.clone()),
+            ("feed".into(), self.feed.to_string()),
+            ("indexed types".into(), types.join(", ")),
+        ])
     }
 
     pub(crate) fn key(namespace: &str) -> Item {

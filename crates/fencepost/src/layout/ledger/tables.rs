@@ -1,22 +1,13 @@
 //! The ledger's tables, and what each role may do to them. The log is only ever put to, so that a writer needs no right to update or delete.
 
-use crate::dynamo::table::{KeyKind, KeySpec, On, Rights, Role, StreamSpec, StreamView, TableSpec};
-
-const HASH: &str = "p";
-const RANGE: &str = "v";
+use crate::dynamo::table::{On, Rights, Role, StreamSpec, StreamView, TableSpec};
+use crate::side;
 
 /// The log and the side table; the log with a stream where the feed is read from it.
 pub(crate) fn specs(table: &str, side: &str, streams_mode: bool) -> Vec<TableSpec> {
-    let spec = |name: &str, stream: StreamSpec| TableSpec {
-        name: name.into(),
-        hash: KeySpec { name: HASH.into(), kind: KeyKind::S },
-        range: Some(KeySpec { name: RANGE.into(), kind: KeyKind::N }),
-        indexes: Vec::new(),
-        stream,
-        ttl: None,
-    };
-    let log = if streams_mode { StreamSpec::Needed(StreamView::NewImage) } else { StreamSpec::OnRequest };
-    vec![spec(table, log), spec(side, StreamSpec::Never)]
+    let stream = if streams_mode { StreamSpec::Needed(StreamView::NewImage) } else { StreamSpec::OnRequest };
+    // The log has the side table's keys.
+    vec![TableSpec { stream, ..side::spec(table) }, side::spec(side)]
 }
 
 // `stats`, `doctor` and `init --no-create` describe the tables.

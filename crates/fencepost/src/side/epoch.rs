@@ -1,4 +1,4 @@
-//! Epochs: the items of the index of `streams` mode, to and from attributes. One chain for the table, across namespaces. Pure.
+//! Epochs: the items of an index that is built from a stream, to and from attributes. One chain for the table, across namespaces. Pure.
 //!
 //! An epoch is put once, if absent, under the next number. Its wire letters appear here and nowhere else.
 
@@ -112,6 +112,11 @@ impl Indexed {
         let tags = slots.keys().filter(|series| matches!(series, Series::Tag(_))).count();
         let types = types.filter(|types| types.len() <= LISTED_TYPES);
         Self { namespace, commit, stamp, home, slots: (tags <= LISTED_TAGS).then_some(slots), types, events }
+    }
+
+    /// The first version of a slot, where versions count events.
+    pub(crate) fn first(&self, version: u64) -> u64 {
+        (version + 1).saturating_sub(u64::from(self.events.unwrap_or(1).max(1))).max(version.min(1))
     }
 
     /// Whether it can hold an event that matches, by its types and tags.

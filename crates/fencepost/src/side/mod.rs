@@ -1,15 +1,28 @@
-//! What changes beside the log: snapshots of streams, folded states, checkpoints, cells. Each by compare-and-set in the side table.
+//! The side table: what lies beside a log in ledger form, whatever the log's layout. Checkpoints, folded states and cells, each by
+//! compare-and-set; and the chain of epochs, the index of a feed that is built from a stream.
+
+#[cfg(feature = "streams")]
+pub(crate) mod chain;
+#[cfg(feature = "streams")]
+pub(crate) mod epoch;
+pub(crate) mod item;
+#[cfg(feature = "streams")]
+pub(crate) mod notice;
+pub(crate) mod reached;
+pub(crate) mod series;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::TryStreamExt;
+use tokio::sync::watch;
 
-use super::Ledger;
-use super::item::{HASH, RANGE, key, pack, unpack};
-use super::series::End;
-use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, size, text, wrong};
-use crate::dynamo::{Find, Freshness, ITEM_BYTES, Op, Outcome, Verdict, Write};
-use crate::error::{Error, Refused, Result};
+use self::item::{HASH, RANGE, corrupt, key, pack, unpack};
+use crate::dynamo::item::{Attributes, Item, Malformed, binary, number, size, text, wrong};
+use crate::dynamo::table::{KeyKind, KeySpec, StreamSpec, TableOptions, TableSpec};
+use crate::dynamo::{Dynamo, Find, Freshness, ITEM_BYTES, Op, Outcome, Verdict, Write};
+use crate::error::{Error, Reason, Refused, Result};
 use crate::position::{Checkpoint, Token};
 use crate::state::{Cell, CellKey, CellKind, Cells, Checkpoints, Revision, State, States, check_key, check_name};
 
@@ -17,55 +30,87 @@ const BODY: &str = "d";
 const PACKED: &str = "D";
 const TOKEN: &str = "k";
 const REVISION: &str = "r";
-const VERSION: &str = "n";
-const SLOT: &str = "e";
-const STAMP: &str = "s";
-const LANE: &str = "l";
 
-/// A snapshot of a stream: the state, the number of events folded, and the slot behind them.
-#[derive(Debug, Clone)]
-pub(super) struct StreamSnapshot {
-    pub(super) name: String,
-    pub(super) state: Bytes,
-    pub(super) end: End,
+/// When a side table is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// With the other tables of its layout: one that is missing is an error.
+    WithTheLog,
+    /// By the first write to it: reading one that is missing finds nothing.
+    WhenNeeded,
 }
 
-impl Ledger {
-    fn side_key(&self, kind: &str, name: &str, of: &str) -> Item {
+/// A namespace's part of a side table. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Side(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    dynamo: Dynamo,
+    table: String,
+    namespace: String,
+    made: Made,
+    bell: watch::Sender<()>,
+}
+
+/// Its definition.
+pub(crate) fn spec(table: &str) -> TableSpec {
+    TableSpec {
+        name: table.into(),
+        hash: KeySpec { name: HASH.into(), kind: KeyKind::S },
+        range: Some(KeySpec { name: RANGE.into(), kind: KeyKind::N }),
+        indexes: Vec::new(),
+        stream: StreamSpec::Never,
+        ttl: None,
+    }
+}
+
+impl Side {
+    pub(crate) fn new(dynamo: Dynamo, table: impl Into<String>, namespace: impl Into<String>, made: Made) -> Self {
+        Self(Arc::new(Inner { dynamo, table: table.into(), namespace: namespace.into(), made, bell: watch::Sender::new(()) }))
+    }
+
+    pub(crate) fn dynamo(&self) -> &Dynamo {
+        &self.0.dynamo
+    }
+    pub(crate) fn table(&self) -> &str {
+        &self.0.table
+    }
+    pub(crate) fn namespace(&self) -> &str {
+        &self.0.namespace
+    }
+
+    /// Rings whenever something was appended or indexed through this instance; what others do does not ring.
+    pub(crate) fn rings(&self) -> watch::Receiver<()> {
+        self.0.bell.subscribe()
+    }
+    pub(crate) fn ring(&self) {
+        self.0.bell.send_replace(());
+    }
+
+    /// The key of what has this name, and perhaps belongs to something.
+    pub(crate) fn key(&self, kind: &str, name: &str, of: &str) -> Item {
         let namespace = self.namespace();
         key(if of.is_empty() { format!("{kind}/{namespace}/{name}") } else { format!("{kind}/{namespace}/{name}/{of}") }, 0)
     }
 
-    /// The newest of a stream's snapshots with one of these names.
-    pub(super) async fn newest_snapshot(&self, op: &Op, stream: &str, names: &[String]) -> Result<Option<StreamSnapshot>> {
-        let mut newest: Option<StreamSnapshot> = None;
-        for name in names {
-            check_name("snapshot name", name)?;
-            let Some(item) = self.dynamo().get(op, self.side(), self.side_key("s", name, stream), Freshness::Strong).await? else {
-                continue;
-            };
-            let found = snapshot(name, &item).map_err(|m| super::item::corrupt(&item, &m))?;
-            if newest.as_ref().is_none_or(|so_far| so_far.end.version < found.end.version) {
-                newest = Some(found);
-            }
-        }
-        Ok(newest)
+    pub(crate) async fn get(&self, op: &Op, key: Item) -> Result<Option<Item>> {
+        let found = self.dynamo().get(op, self.table(), key, Freshness::Strong).await;
+        if self.is_not_made(&found) { Ok(None) } else { found }
     }
 
-    /// Stores a snapshot unless a newer one is there. The commit it goes with has landed: nothing here may fail it.
-    pub(super) async fn save_snapshot(&self, op: &Op, stream: &str, name: &str, state: &[u8], end: End) -> Result<()> {
-        let mut item = self.side_key("s", name, stream);
-        item.insert(VERSION.into(), number(end.count));
-        item.insert(SLOT.into(), number(end.version));
-        item.insert(STAMP.into(), number(end.stamp));
-        if let Some((lane, seq)) = end.lane {
-            item.insert(LANE.into(), Value::L(vec![number(u64::from(lane)), number(seq)]));
+    /// One write.
+    pub(crate) async fn put(&self, op: &Op, write: Write) -> Result<Outcome> {
+        let outcome = self.dynamo().write(op, HASH, vec![write.clone()]).await.map_err(Error::from);
+        if !self.is_not_made(&outcome) {
+            return outcome;
         }
-        put_body(&mut item, state)?;
-        let condition = format!("attribute_not_exists(#h) OR {SLOT} < :e");
-        let values = Item::from([(":e".into(), number(end.version))]);
-        self.dynamo().write(op, HASH, vec![Write::PutIf { table: self.side().into(), item, condition, values }]).await?;
-        Ok(())
+        self.dynamo().create_table(&self.dynamo().long_op(), &spec(self.table()), &TableOptions::default()).await?;
+        Ok(self.dynamo().write(op, HASH, vec![write]).await?)
+    }
+
+    fn is_not_made<T>(&self, result: &Result<T>) -> bool {
+        self.0.made == Made::WhenNeeded && matches!(result, Err(Error::Unavailable(u)) if u.reason == Reason::Missing)
     }
 
     /// Replaces an item whose revision is still the expected one; the new revision, or none where somebody else was first.
@@ -78,8 +123,7 @@ impl Ledger {
             Some(revision) => (format!("{REVISION} = :r"), Item::from([(":r".into(), number(revision.0))])),
         };
         let mine = item.clone();
-        let outcome = self.dynamo().write(&op, HASH, vec![Write::PutIf { table: self.side().into(), item, condition, values }]).await?;
-        match outcome {
+        match self.put(&op, Write::PutIf { table: self.table().into(), item, condition, values }).await? {
             Outcome::Done => Ok(Some(Revision(next))),
             // Our own write, whose answer was lost, is there as we wrote it.
             Outcome::Failed { verdicts, doubt } => {
@@ -92,37 +136,32 @@ impl Ledger {
     fn cell_key(&self, at: &CellKey) -> Item {
         key(cells_hash(self.namespace(), at.kind(), at.name()), at.number())
     }
-
-    async fn side_item(&self, key: Item) -> Result<Option<Item>> {
-        let op = self.dynamo().op();
-        self.dynamo().get(&op, self.side(), key, Freshness::Strong).await
-    }
 }
 
 #[async_trait]
-impl Checkpoints for Ledger {
+impl Checkpoints for Side {
     async fn load(&self, consumer: &str) -> Result<Option<(Checkpoint, Revision)>> {
         check_name("consumer", consumer)?;
-        let Some(item) = self.side_item(self.side_key("k", consumer, "")).await? else { return Ok(None) };
-        let (token, revision) = marked(&item, TOKEN).map_err(|m| super::item::corrupt(&item, &m))?;
+        let Some(item) = self.get(&self.dynamo().op(), self.key("k", consumer, "")).await? else { return Ok(None) };
+        let (token, revision) = marked(&item, TOKEN).map_err(|m| corrupt(&item, &m))?;
         Ok(Some((token.parse()?, revision)))
     }
 
     async fn save(&self, consumer: &str, checkpoint: &Checkpoint, expect: Option<Revision>) -> Result<Option<Revision>> {
         check_name("consumer", consumer)?;
-        let mut item = self.side_key("k", consumer, "");
+        let mut item = self.key("k", consumer, "");
         item.insert(TOKEN.into(), text(checkpoint.to_string()));
         self.swap(item, expect).await
     }
 }
 
 #[async_trait]
-impl States for Ledger {
+impl States for Side {
     async fn load(&self, name: &str, key: &str) -> Result<Option<(State, Revision)>> {
         check_name("state name", name)?;
         check_key(key)?;
-        let Some(item) = self.side_item(self.side_key("f", name, key)).await? else { return Ok(None) };
-        let corrupt = |m: Malformed| super::item::corrupt(&item, &m);
+        let Some(item) = self.get(&self.dynamo().op(), self.key("f", name, key)).await? else { return Ok(None) };
+        let corrupt = |m: Malformed| corrupt(&item, &m);
         let (token, revision) = marked(&item, TOKEN).map_err(corrupt)?;
         let body = body(&item).map_err(corrupt)?;
         Ok(Some((State { body, token: token.parse::<Token>()? }, revision)))
@@ -131,7 +170,7 @@ impl States for Ledger {
     async fn save(&self, name: &str, key: &str, state: &State, expect: Option<Revision>) -> Result<Option<Revision>> {
         check_name("state name", name)?;
         check_key(key)?;
-        let mut item = self.side_key("f", name, key);
+        let mut item = self.key("f", name, key);
         item.insert(TOKEN.into(), text(state.token.to_string()));
         put_body(&mut item, &state.body)?;
         self.swap(item, expect).await
@@ -154,10 +193,10 @@ fn cell(item: &Item) -> Result<Cell, Malformed> {
 }
 
 #[async_trait]
-impl Cells for Ledger {
+impl Cells for Side {
     async fn load(&self, at: &CellKey) -> Result<Option<Cell>> {
-        let Some(item) = self.side_item(self.cell_key(at)).await? else { return Ok(None) };
-        Ok(Some(cell(&item).map_err(|m| super::item::corrupt(&item, &m))?))
+        let Some(item) = self.get(&self.dynamo().op(), self.cell_key(at)).await? else { return Ok(None) };
+        Ok(Some(cell(&item).map_err(|m| corrupt(&item, &m))?))
     }
 
     async fn save(&self, at: &CellKey, body: &Bytes, expect: Option<Revision>) -> Result<Option<Revision>> {
@@ -169,17 +208,18 @@ impl Cells for Ledger {
     async fn delete(&self, at: &CellKey, expect: Revision) -> Result<bool> {
         let op = self.dynamo().op();
         let values = Item::from([(":r".into(), number(expect.0))]);
-        self.dynamo().delete_if(&op, self.side(), self.cell_key(at), format!("{REVISION} = :r"), values).await
+        let gone = self.dynamo().delete_if(&op, self.table(), self.cell_key(at), format!("{REVISION} = :r"), values).await;
+        if self.is_not_made(&gone) { Ok(false) } else { gone }
     }
 
     async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {
         check_name("name", name)?;
         let op = self.dynamo().long_op();
-        let hash = (HASH, text(cells_hash(self.namespace(), kind, name)));
-        let find = Find { table: self.side().into(), hash, range: None, reverse: false, limit: None, freshness: Freshness::Strong };
+        let find = Find::new(self.table(), HASH, text(cells_hash(self.namespace(), kind, name)));
         let items = self.dynamo().items(&op, find);
-        let cells = items.and_then(|item| async move { cell(&item).map_err(|m| super::item::corrupt(&item, &m)) });
-        cells.try_collect().await
+        let cells = items.and_then(|item| async move { cell(&item).map_err(|m| corrupt(&item, &m)) });
+        let cells = cells.try_collect().await;
+        if self.is_not_made(&cells) { Ok(Vec::new()) } else { cells }
     }
 }
 
@@ -188,7 +228,7 @@ fn marked<'a>(item: &'a Item, name: &str) -> Result<(&'a str, Revision), Malform
 }
 
 /// Compressed where that helps; refused where it is still too large for one item.
-fn put_body(item: &mut Item, state: &[u8]) -> Result<()> {
+pub(crate) fn put_body(item: &mut Item, state: &[u8]) -> Result<()> {
     let packed = pack(state);
     if packed.len() + 8 < state.len() {
         item.insert(BODY.into(), binary(packed));
@@ -203,23 +243,11 @@ fn put_body(item: &mut Item, state: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn body(item: &Item) -> Result<Bytes, Malformed> {
+pub(crate) fn body(item: &Item) -> Result<Bytes, Malformed> {
     let bytes = item.bytes(BODY)?;
     match item.maybe_number(PACKED)? {
         None => Ok(Bytes::copy_from_slice(bytes)),
         Some(1) => unpack(bytes).ok_or_else(|| wrong(BODY, "zstd")),
         Some(_) => Err(wrong(PACKED, "an encoding that this release knows")),
     }
-}
-
-fn snapshot(name: &str, item: &Item) -> Result<StreamSnapshot, Malformed> {
-    let lane = match item.maybe_list(LANE)? {
-        Some([lane, seq]) => {
-            let lane = as_number(lane).and_then(|l| u8::try_from(l).ok());
-            lane.zip(as_number(seq))
-        }
-        _ => None,
-    };
-    let end = End { version: item.number(SLOT)?, count: item.number(VERSION)?, stamp: item.number(STAMP)?, lane };
-    Ok(StreamSnapshot { name: name.into(), state: body(item)?, end })
 }

@@ -1,0 +1,102 @@
+//! The chain of epochs in the side table, read strongly and put if absent; and what a layout must tell of its log for it to be indexed.
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+
+use super::Side;
+use super::epoch::{CHAIN, Epoch, Indexed};
+use super::item::{HASH, RANGE};
+use super::notice::Notice;
+use crate::dynamo::item::{Item, text};
+use crate::dynamo::records::Record;
+use crate::dynamo::{Dynamo, Find, Op, Outcome, Range, Verdict, Write};
+use crate::error::Result;
+use crate::event::{CommitId, Recorded};
+use crate::query::Query;
+
+/// The highest number there can be.
+const LAST: u64 = u64::MAX >> 1;
+
+impl Side {
+    /// The newest epoch.
+    pub(crate) async fn last_epoch(&self, op: &Op) -> Result<Option<Epoch>> {
+        Ok(self.epochs_down(op, LAST, 1).await?.pop())
+    }
+
+    /// Epochs from this number down.
+    pub(crate) async fn epochs_down(&self, op: &Op, from: u64, limit: i32) -> Result<Vec<Epoch>> {
+        self.epochs(op, Find { reverse: true, limit: Some(limit), ..self.chain(1, from) }).await
+    }
+
+    /// A page of epochs from this number on: the contiguous run.
+    pub(crate) async fn epochs_from(&self, op: &Op, from: u64, limit: i32) -> Result<Vec<Epoch>> {
+        let epochs = self.epochs(op, Find { limit: Some(limit), ..self.chain(from, LAST) }).await?;
+        Ok(epochs.into_iter().zip(from..).take_while(|(epoch, number)| epoch.number == *number).map(|(epoch, _)| epoch).collect())
+    }
+
+    async fn epochs(&self, op: &Op, find: Find) -> Result<Vec<Epoch>> {
+        let page = self.dynamo().page(op, &find, None).await;
+        if self.is_not_made(&page) {
+            return Ok(Vec::new());
+        }
+        page?.0.iter().map(Epoch::of_item).collect()
+    }
+
+    fn chain(&self, from: u64, to: u64) -> Find {
+        Find::new(self.table(), HASH, text(CHAIN)).range(Range::numbers(RANGE, from, to))
+    }
+
+    /// Puts an epoch under its number, if nobody else did; whether it is there now.
+    pub(crate) async fn put_epoch(&self, op: &Op, epoch: &Epoch) -> Result<bool> {
+        self.dynamo().check_clock()?;
+        match self.put(op, Write::PutNew { table: self.table().into(), item: epoch.item() }).await? {
+            Outcome::Done => {
+                self.ring();
+                Ok(true)
+            }
+            // Our own put, whose answer was lost.
+            Outcome::Failed { verdicts, .. } => match verdicts.first() {
+                Some(Verdict::Found(there)) => Ok(Epoch::of_item(there)? == *epoch),
+                _ => Ok(false),
+            },
+        }
+    }
+}
+
+/// A log whose feed is an index in its side table, built from the stream of one of its tables: what only its layout can tell.
+#[async_trait]
+pub(crate) trait Indexable: std::fmt::Debug + Send + Sync {
+    /// Where the chain is, and the namespace whose events are handed over.
+    fn side(&self) -> &Side;
+    /// The table whose stream is read.
+    fn log_table(&self) -> &str;
+    /// Raised when a restore is adopted; older checkpoints are refused then.
+    fn incarnation(&self) -> u64 {
+        0
+    }
+
+    /// Whether versions count events, and stamps are what somebody said and not what the order follows.
+    fn counts_events(&self) -> bool {
+        false
+    }
+
+    /// What a record of the stream says; none: nothing that counts.
+    fn notice(&self, record: &Record) -> Result<Option<Notice>>;
+
+    /// What an item says that a scan of [`Indexable::homes`] met; none: it is no commit's home.
+    fn home(&self, item: &Item) -> Result<Option<Notice>>;
+    /// Every item among which the homes are, in no order, by several requests at once.
+    fn homes<'a>(&'a self, op: &'a Op) -> BoxStream<'a, Result<Vec<Item>>>;
+
+    /// The commit that left this version of a series, by the whole key, and its stamp: when it was written, or was said to be.
+    async fn commit_at(&self, op: &Op, series: &str, version: u64) -> Result<Option<(CommitId, u64)>>;
+    /// The same commit's home.
+    async fn home_of(&self, op: &Op, series: &str, version: u64) -> Result<Option<Notice>>;
+
+    /// The events of these commits that match, of each in order, with their indexes. A commit that cannot match need not be fetched.
+    async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>>;
+
+    fn dynamo(&self) -> &Dynamo {
+        self.side().dynamo()
+    }
+}
