@@ -494,6 +494,8 @@ fn each_row_of_the_table_refuses_what_it_must() {
     refused("decide/mod.rs", "use crate::feed::Feed;", "decide may not use feed");
     refused("decide/mod.rs", "use crate::store::Store;", "decide may not use store");
     refused("layout/mod.rs", "use crate::store::Store;", "layout may not use store");
+    refused("layout/mod.rs", "use crate::feed::Feed;", "layout may not use feed");
+    refused("side/mod.rs", "use crate::layout::ledger::Ledger;", "side may not use layout/ledger");
     refused("store.rs", "use crate::testing::Faults;", "store may not use testing");
 }
 
@@ -506,7 +508,8 @@ fn each_row_of_the_table_accepts_what_it_may() {
         "dynamo/retry.rs",
         "use crate::{env::Env, error::Result, units::Units};\nuse super::item::Item;\nuse aws_sdk_dynamodb::Client;",
     );
-    accepted("layout/mod.rs", "mod ledger;\nuse crate::feed::Feed;\npub(crate) use ledger::Ledger;");
+    accepted("layout/mod.rs", "mod ledger;\nuse crate::side::Side;\npub(crate) use ledger::Ledger;");
+    accepted("side/mod.rs", "use crate::{dynamo::Dynamo, state::Cells};");
     accepted("layout/ledger/append.rs", "use crate::{dynamo::Table, layout::Capabilities, log::Append};\nuse super::read::Seen;");
     accepted("feed/lanes.rs", "use crate::layout::ledger::Reader;");
     accepted("project/mod.rs", "use crate::{feed::Feed, state::States};");

@@ -443,6 +443,67 @@ async fn racing_writers_of_one_state_leave_one_whole_state() {
     reach(&all, &place, 40).await;
 }
 
+/// Answers every `PUT` as a bucket would, and keeps the heads of the requests.
+async fn bucket() -> (String, Arc<std::sync::Mutex<Vec<String>>>) {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+    let heads = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kept = heads.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let kept = kept.clone();
+            tokio::spawn(async move {
+                let mut stream = BufReader::new(stream);
+                loop {
+                    let mut head = String::new();
+                    while !head.ends_with("\r\n\r\n") {
+                        if stream.read_line(&mut head).await.unwrap_or(0) == 0 {
+                            return;
+                        }
+                    }
+                    let head = head.to_ascii_lowercase();
+                    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+                    let mut body = vec![0; length.unwrap_or(0)];
+                    stream.read_exact(&mut body).await.expect("the body");
+                    kept.lock().expect("the heads").push(head);
+                    let answer = b"HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\n\r\n";
+                    stream.write_all(answer).await.expect("the answer");
+                }
+            });
+        }
+    });
+    (endpoint, heads)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encryption_by_a_key_is_asked_for_with_every_state() {
+    let (endpoint, heads) = bucket().await;
+    let key = "arn:aws:kms:eu-west-1:1:key/k1";
+    let options = [
+        ("aws_endpoint", endpoint.as_str()),
+        ("aws_allow_http", "true"),
+        ("aws_region", "eu-west-1"),
+        ("aws_access_key_id", "any"),
+        ("aws_secret_access_key", "any"),
+        ("aws_server_side_encryption", "aws:kms"),
+        ("aws_sse_kms_key_id", key),
+    ];
+    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let objects = Objects::open("s3://states/here", "main", options).expect("it opens");
+    let place = place(Memory::new());
+    append(&place, 0..30).await;
+    let all = projections(&place, None).offload(objects);
+    let stored = || async { !heads.lock().expect("the heads").is_empty() };
+    let _ = all.run_until(&large(), wait_for(stored)).await.expect("it runs");
+    let heads = heads.lock().expect("the heads").clone();
+    for head in heads {
+        assert!(head.starts_with("put /states/here/main/large/1/") && head.contains("if-none-match: *"), "{head}");
+        assert!(head.contains("x-amz-server-side-encryption: aws:kms\r\n"), "{head}");
+        assert!(head.contains(&format!("x-amz-server-side-encryption-aws-kms-key-id: {key}\r\n")), "{head}");
+    }
+}
+
 /// A store of objects that takes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_that_cannot_be_stored_ends_the_projection_with_the_reason() {

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 use tokio::sync::watch;
 
 use super::index::Index;
-use super::{Delivery, Feed, From};
+use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
 use crate::error::{Refused, Result};
 use crate::position::Position;
 use crate::query::Query;
@@ -18,10 +17,6 @@ use crate::side::chain::Indexable;
 use crate::side::epoch::Indexed;
 use crate::side::reached::IndexReached;
 
-/// Nothing new: asked again after this, twice as long each time …
-const SOON: Duration = Duration::from_millis(20);
-/// … up to this. An append or an epoch through the same instance rings at once.
-const IDLE: Duration = Duration::from_secs(1);
 /// Epochs, commits and events held at a time.
 const EPOCHS: i32 = 4;
 const COMMITS: usize = 64;
@@ -36,19 +31,7 @@ pub(crate) struct IndexFeed(pub(crate) Arc<dyn Indexable>);
 #[async_trait]
 impl Feed for IndexFeed {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
-        let log = self.0.clone();
-        let start = async move {
-            let cursor = match Cursor::start(log, from, query).await {
-                Ok(cursor) => cursor,
-                Err(error) => return stream::once(async { Err(error) }).left_stream(),
-            };
-            let deliveries = stream::try_unfold(cursor, |mut cursor| async move {
-                let next = cursor.next().await?;
-                Ok(Some((next, cursor)))
-            });
-            deliveries.right_stream()
-        };
-        stream::once(start).flatten().boxed()
+        deliver(Cursor::start(self.0.clone(), from, query))
     }
 
     async fn shows(&self, position: Position) -> Result<bool> {
@@ -87,21 +70,7 @@ struct Ahead {
     behind: (u64, u64),
 }
 
-impl Cursor {
-    async fn start(log: Arc<dyn Indexable>, from: From, query: Query) -> Result<Cursor> {
-        let incarnation = log.incarnation();
-        let at = |epoch| IndexReached { namespace: log.side().namespace().into(), incarnation, epoch, entry: 0, within: None };
-        let reached = match from {
-            From::Start => at(1),
-            From::Now => at(1 + log.side().last_epoch(&log.dynamo().op()).await?.map_or(0, |epoch| epoch.number)),
-            From::Checkpoint(checkpoint) => IndexReached::open(&checkpoint, log.side().namespace(), incarnation)?,
-        };
-        let (next_epoch, end) = (reached.epoch, (reached.epoch, reached.entry));
-        let appended = log.side().rings();
-        let (ahead, ready) = (VecDeque::new(), VecDeque::new());
-        Ok(Cursor { log, query, reached, ahead, next_epoch, end, ready, moved: true, pause: SOON, appended })
-    }
-
+impl Subscription for Cursor {
     async fn next(&mut self) -> Result<Delivery> {
         loop {
             if let Some(delivery) = self.ready.pop_front() {
@@ -126,6 +95,22 @@ impl Cursor {
                 Err(_) => self.pause = (self.pause * 2).min(IDLE),
             }
         }
+    }
+}
+
+impl Cursor {
+    async fn start(log: Arc<dyn Indexable>, from: From, query: Query) -> Result<Cursor> {
+        let incarnation = log.incarnation();
+        let at = |epoch| IndexReached { namespace: log.side().namespace().into(), incarnation, epoch, entry: 0, within: None };
+        let reached = match from {
+            From::Start => at(1),
+            From::Now => at(1 + log.side().last_epoch(&log.dynamo().op()).await?.map_or(0, |epoch| epoch.number)),
+            From::Checkpoint(checkpoint) => IndexReached::open(&checkpoint, log.side().namespace(), incarnation)?,
+        };
+        let (next_epoch, end) = (reached.epoch, (reached.epoch, reached.entry));
+        let appended = log.side().rings();
+        let (ahead, ready) = (VecDeque::new(), VecDeque::new());
+        Ok(Cursor { log, query, reached, ahead, next_epoch, end, ready, moved: true, pause: SOON, appended })
     }
 
     /// A few epochs more; whether there were any.

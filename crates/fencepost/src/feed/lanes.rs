@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 use tokio::sync::watch;
 
-use super::{Delivery, Feed, From};
+use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
 use crate::error::Result;
 use crate::layout::ledger::Ledger;
 use crate::layout::ledger::item::Slot;
@@ -17,11 +16,6 @@ use crate::layout::ledger::token::Reached;
 use crate::position::Position;
 use crate::query::Query;
 
-/// Nothing new: asked again after this, twice as long each time …
-const SOON: Duration = Duration::from_millis(20);
-/// … up to this. An append through the same instance rings at once.
-const IDLE: Duration = Duration::from_secs(1);
-
 /// The feed of a ledger with lanes.
 #[derive(Debug, Clone)]
 pub(crate) struct LaneFeed(pub(crate) Ledger);
@@ -29,19 +23,7 @@ pub(crate) struct LaneFeed(pub(crate) Ledger);
 #[async_trait]
 impl Feed for LaneFeed {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
-        let ledger = self.0.clone();
-        let start = async move {
-            let cursor = match Cursor::start(ledger, from, query).await {
-                Ok(cursor) => cursor,
-                Err(error) => return stream::once(async { Err(error) }).left_stream(),
-            };
-            let deliveries = stream::try_unfold(cursor, |mut cursor| async move {
-                let next = cursor.next().await?;
-                Ok(Some((next, cursor)))
-            });
-            deliveries.right_stream()
-        };
-        stream::once(start).flatten().boxed()
+        deliver(Cursor::start(self.0.clone(), from, query))
     }
 
     // A commit puts its lane slot in the same transaction as all others, and lanes are read strongly.
@@ -64,25 +46,7 @@ struct Cursor {
     appended: watch::Receiver<()>,
 }
 
-impl Cursor {
-    async fn start(ledger: Ledger, from: From, query: Query) -> Result<Cursor> {
-        let incarnation = ledger.settings().incarnation;
-        let lanes = ledger.settings().lanes().unwrap_or(0);
-        let fresh = |lanes: BTreeMap<u8, u64>| Reached { namespace: ledger.namespace().into(), incarnation, lanes, within: None };
-        let reached = match from {
-            From::Start => fresh(BTreeMap::new()),
-            From::Now => fresh(ledger.lane_ends().await?),
-            From::Checkpoint(checkpoint) => Reached::open(&checkpoint, ledger.namespace(), incarnation)?,
-        };
-        let lanes = (0..lanes).map(|lane| (lane, VecDeque::new())).collect();
-        let appended = ledger.appended();
-        Ok(Cursor { ledger, query, reached, lanes, ready: VecDeque::new(), moved: true, pause: SOON, appended })
-    }
-
-    fn delivered(&self, lane: u8) -> u64 {
-        self.reached.lanes.get(&lane).copied().unwrap_or(0)
-    }
-
+impl Subscription for Cursor {
     async fn next(&mut self) -> Result<Delivery> {
         loop {
             if let Some(delivery) = self.ready.pop_front() {
@@ -104,6 +68,26 @@ impl Cursor {
             let _ = tokio::time::timeout(pause, self.appended.changed()).await;
             self.pause = (pause * 2).min(IDLE);
         }
+    }
+}
+
+impl Cursor {
+    async fn start(ledger: Ledger, from: From, query: Query) -> Result<Cursor> {
+        let incarnation = ledger.settings().incarnation;
+        let lanes = ledger.settings().lanes().unwrap_or(0);
+        let fresh = |lanes: BTreeMap<u8, u64>| Reached { namespace: ledger.namespace().into(), incarnation, lanes, within: None };
+        let reached = match from {
+            From::Start => fresh(BTreeMap::new()),
+            From::Now => fresh(ledger.lane_ends().await?),
+            From::Checkpoint(checkpoint) => Reached::open(&checkpoint, ledger.namespace(), incarnation)?,
+        };
+        let lanes = (0..lanes).map(|lane| (lane, VecDeque::new())).collect();
+        let appended = ledger.appended();
+        Ok(Cursor { ledger, query, reached, lanes, ready: VecDeque::new(), moved: true, pause: SOON, appended })
+    }
+
+    fn delivered(&self, lane: u8) -> u64 {
+        self.reached.lanes.get(&lane).copied().unwrap_or(0)
     }
 
     /// A page of every lane of which nothing waits; whether anything came.

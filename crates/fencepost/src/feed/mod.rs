@@ -10,9 +10,13 @@ pub(crate) mod lanes;
 use std::fmt::Debug;
 #[cfg(feature = "dynamo")]
 use std::sync::Arc;
+#[cfg(feature = "dynamo")]
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+#[cfg(feature = "dynamo")]
+use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::error::Result;
 use crate::event::Recorded;
@@ -53,6 +57,31 @@ pub trait Feed: Debug + Send + Sync {
     /// Whether what stands at this position, acknowledged to its writer, is in the feed yet: a subscription that begins now delivers it
     /// before it says that it has caught up. Where the feed is read from the log itself, always; where it is an index, once that holds it.
     async fn shows(&self, position: Position) -> Result<bool>;
+}
+
+/// Nothing new: asked again after this, twice as long each time …
+#[cfg(feature = "dynamo")]
+const SOON: Duration = Duration::from_millis(20);
+/// … up to this. What is appended or indexed through the same instance rings at once.
+#[cfg(feature = "dynamo")]
+const IDLE: Duration = Duration::from_secs(1);
+
+/// One subscription, as far as it has come.
+#[cfg(feature = "dynamo")]
+trait Subscription: Send + Sized + 'static {
+    fn next(&mut self) -> impl Future<Output = Result<Delivery>> + Send;
+}
+
+/// A subscription from its beginning, which is looked for when it is first polled; it ends by an error alone.
+#[cfg(feature = "dynamo")]
+fn deliver<C: Subscription>(start: impl Future<Output = Result<C>> + Send + 'static) -> BoxStream<'static, Result<Delivery>> {
+    let from = |cursor: C| {
+        stream::try_unfold(cursor, |mut cursor| async move {
+            let next = cursor.next().await?;
+            Ok(Some((next, cursor)))
+        })
+    };
+    stream::once(start).map_ok(from).try_flatten().boxed()
 }
 
 /// Where a subscription begins.

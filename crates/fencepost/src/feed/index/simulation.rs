@@ -20,7 +20,8 @@ const MINUTE: u64 = 60_000_000;
 #[derive(Debug, Clone)]
 struct Commit {
     stamp: u64,
-    slots: BTreeMap<String, u64>,
+    /// The first version of each; none has an order where it is 0.
+    firsts: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -80,26 +81,35 @@ impl World {
 
     fn write(&mut self) {
         let commit = CommitId(Uuid::from_u128(u128::from(self.commits.len() as u64) + 1));
-        let mut slots = BTreeMap::new();
+        let (mut slots, mut firsts) = (BTreeMap::new(), BTreeMap::new());
         for _ in 0..self.rng.u64(1..=3) {
             let series = format!("t/main/{}", self.rng.u64(0..SERIES));
-            let next = self.ends.get(&series).copied().unwrap_or(0) + 1;
-            slots.insert(series, next);
+            let end = self.ends.get(&series).copied().unwrap_or(0);
+            // Mostly one version; a stream that counts events gets several at once.
+            slots.insert(series.clone(), end + self.rng.u64(1..=4).saturating_sub(1).max(1));
+            firsts.insert(series, end + 1);
+        }
+        // Now and then one whose series has no order.
+        if self.rng.u8(0..8) == 0 {
+            slots = BTreeMap::from([("t/main/loose".to_owned(), 0)]);
+            firsts.clone_from(&slots);
         }
         // Above all that it follows, and by a clock that is up to a quarter of an hour off.
-        let follows = slots.iter().filter_map(|(series, v)| self.table.get(&(series.clone(), v - 1))).map(|c| self.commits[c].stamp).max();
+        let before = |(series, first): (&String, &u64)| self.table.get(&(series.clone(), first.checked_sub(1)?));
+        let follows = firsts.iter().filter_map(before).map(|c| self.commits[c].stamp).max();
         let clock = self.now + self.rng.u64(0..30 * MINUTE) - 15 * MINUTE;
         let stamp = 1 + follows.unwrap_or(0).max(clock);
         let home = slots.keys().nth(self.rng.usize(0..slots.len())).cloned().expect("a slot");
         for (series, version) in &slots {
             self.ends.insert(series.clone(), *version);
-            self.table.insert((series.clone(), *version), commit);
+            let first = firsts[series];
+            self.table.extend((first.max(1)..=*version).map(|version| ((series.clone(), version), commit)));
             let all = (*series == home).then(|| slots.clone());
             let (series, version) = (series.clone(), *version);
-            let notice = Notice { commit, stamp, series, version, span: 1, slots: all, types: None, events: 1 };
+            let notice = Notice { commit, stamp, series, version, span: version + 1 - first, slots: all, types: None, events: 1 };
             self.underway.push((self.now, notice));
         }
-        self.commits.insert(commit, Commit { stamp, slots });
+        self.commits.insert(commit, Commit { stamp, firsts });
     }
 
     /// One record arrives, in any open shard, whenever it was written.
@@ -275,8 +285,8 @@ impl World {
             return Err(format!("lost: {commit} and {} more", missing.len() - 1));
         }
         for (commit, what) in &self.commits {
-            for (series, version) in what.slots.iter().filter(|(_, version)| **version > 1) {
-                let before = self.table[&(series.clone(), version - 1)];
+            for (series, first) in what.firsts.iter().filter(|(_, first)| **first > 1) {
+                let before = self.table[&(series.clone(), first - 1)];
                 if at[&before] > at[commit] {
                     return Err(format!("order: {commit} before {before} on {series}"));
                 }
