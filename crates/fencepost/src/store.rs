@@ -95,7 +95,7 @@ impl Store {
             let what = format!("an index with feed={}", self.ledger.settings().feed);
             return Err(Refused::Unsupported { what, remedy: "lanes are a feed by themselves: use feed()".into() }.into());
         }
-        Ok(crate::feed::index::Index::new(self.ledger.clone()))
+        Ok(crate::feed::index::Index::new(self.ledger.clone(), self.cells()))
     }
     /// Where consumers are.
     pub fn checkpoints(&self) -> Arc<dyn Checkpoints> {

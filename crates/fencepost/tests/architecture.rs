@@ -17,7 +17,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("dynamo", &[]),
     ("layout", &["model", "contracts", "dynamo", "feed", "layout/*"]),
     ("layout/*", &["model", "contracts", "dynamo", "layout"]),
-    ("feed", &["model", "dynamo", "layout", "layout/*"]),
+    ("feed", &["model", "contracts", "dynamo", "layout", "layout/*"]),
     ("project", &["model", "domain", "contracts", "feed"]),
     ("decide", &["model", "domain", "contracts"]),
     ("moving", &["model", "contracts", "feed"]),
@@ -504,7 +504,7 @@ fn each_row_of_the_table_accepts_what_it_may() {
     );
     accepted("layout/mod.rs", "mod ledger;\nuse crate::feed::Feed;\npub(crate) use ledger::Ledger;");
     accepted("layout/ledger/append.rs", "use crate::{dynamo::Table, layout::Capabilities, log::Append};\nuse super::read::Seen;");
-    accepted("feed/lanes.rs", "use crate::layout::ledger::Reader;");
+    accepted("feed/lanes.rs", "use crate::{layout::ledger::Reader, state::Lease};");
     accepted("project/mod.rs", "use crate::{feed::Feed, state::States};");
     accepted("decide/mod.rs", "use crate::{log::EventLog, query::Query};");
     accepted("store.rs", "use crate::{decide, dynamo::Connect, layout::ledger::Ledger, memory::Memory};");

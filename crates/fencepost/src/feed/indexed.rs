@@ -1,6 +1,7 @@
 //! The feed over the index: epochs read strongly one after the other, filtered by what they say of each commit, and then its events fetched.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -54,7 +55,7 @@ impl Feed for IndexFeed {
         let foreign =
             || Refused::Foreign { what: "position", of: "a store that counts its events".into(), here: "one that does not".into() };
         let (stamp, commit, _) = position.as_stamped().ok_or_else(foreign)?;
-        Index::new(self.0.clone()).holds(commit, stamp).await
+        Index::new(self.0.clone(), Arc::new(self.0.clone())).holds(commit, stamp).await
     }
 }
 

@@ -107,6 +107,9 @@ impl Watch {
 pub(crate) struct Seen {
     /// Who holds it, dead or alive.
     pub(crate) holder: Option<Uuid>,
+    /// Counts what holders wrote.
+    #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the indexer's bell watches it"))]
+    pub(crate) beat: u64,
     /// Who has asked for it.
     pub(crate) rung: Option<Uuid>,
     /// Nobody may take it.
@@ -257,8 +260,8 @@ pub(crate) fn seen(key: &CellKey, cell: &Cell) -> Result<Seen> {
 }
 
 impl From<Held> for Seen {
-    fn from(Held { holder, rung, barred, content, .. }: Held) -> Seen {
-        Seen { holder, rung, barred, content }
+    fn from(Held { holder, beat, rung, barred, content, .. }: Held) -> Seen {
+        Seen { holder, beat, rung, barred, content }
     }
 }
 

@@ -6,28 +6,34 @@ mod plan;
 mod poll;
 mod rebuild;
 mod recent;
+mod ring;
 mod run;
 mod shards;
 #[cfg(test)]
 mod simulation;
 mod status;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::compare::IndexVerified;
 pub use self::rebuild::{IndexRebuilt, RebuildProgress};
 use self::recent::Recent;
+pub use self::ring::{Ring, Rung, Served};
 use self::run::Runner;
 pub use self::status::{IndexStatus, ShardStatus};
 use crate::error::Result;
 use crate::event::CommitId;
 use crate::layout::ledger::Ledger;
+use crate::state::Cells;
 use crate::units::Units;
 
 /// The index of a table in `streams` mode: one for all of its namespaces. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Index {
     ledger: Ledger,
+    /// The lease of those who are rung lies there.
+    cells: Arc<dyn Cells>,
 }
 
 /// When a run of the indexer ends.
@@ -48,11 +54,12 @@ pub struct IndexOptions {
     pub(crate) idle_at_most: Duration,
     pub(crate) until: Until,
     pub(crate) within: Option<Duration>,
+    pub(crate) quiet: u32,
 }
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        Self { idle_at_least: Duration::from_millis(50), idle_at_most: Duration::from_secs(1), until: Until::Stopped, within: None }
+        Self { idle_at_least: Duration::from_millis(50), idle_at_most: Duration::from_secs(1), until: Until::Stopped, within: None, quiet: 0 }
     }
 }
 
@@ -70,6 +77,11 @@ impl IndexOptions {
     /// Ends after this long, wherever it is: whatever was put is whole, and the next run goes on from there.
     pub fn within(mut self, time: Duration) -> Self {
         self.within = Some(time);
+        self
+    }
+    /// At least so many rounds without a record before it is taken for caught up.
+    pub(crate) fn quiet(mut self, rounds: u32) -> Self {
+        self.quiet = rounds;
         self
     }
 }
@@ -99,8 +111,8 @@ pub struct IndexProgress {
 }
 
 impl Index {
-    pub(crate) fn new(ledger: Ledger) -> Self {
-        Self { ledger }
+    pub(crate) fn new(ledger: Ledger, cells: Arc<dyn Cells>) -> Self {
+        Self { ledger, cells }
     }
 
     /// Runs the indexer. Two that run at once do no harm: each epoch is put by one of them. Dropped anywhere, the chain is whole.

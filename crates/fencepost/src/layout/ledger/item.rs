@@ -13,10 +13,10 @@ use crate::event::{CommitId, EventType, Metadata, Tag};
 
 pub(crate) const HASH: &str = "p";
 pub(crate) const RANGE: &str = "v";
-const COMMIT: &str = "c";
+pub(super) const COMMIT: &str = "c";
 const STAMP: &str = "s";
 const COUNT: &str = "n";
-const LANE: &str = "l";
+pub(super) const LANE: &str = "l";
 const HOME: &str = "h";
 const EVENTS: &str = "e";
 const WRITTEN: &str = "w";

@@ -2,7 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::item::{HASH, RANGE, Slotted, slotted};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::item::{COMMIT, HASH, LANE, RANGE, Slotted, slotted};
 use super::series::Series;
 use crate::dynamo::item::{Attributes, Item};
 use crate::error::Error;
@@ -39,6 +44,17 @@ impl Notice {
     }
 }
 
+/// The commit of a slot that the index counts, from the image of its record as DynamoDB's own JSON has it. None of any other, or where it
+/// cannot be told.
+pub(crate) fn commit_of_json(image: &Value) -> Option<CommitId> {
+    let counts = split(image[HASH]["S"].as_str()?).is_some_and(|(_, series)| !matches!(series, Series::Lane(_)));
+    if !counts || image.get(LANE).is_some() {
+        return None;
+    }
+    let bytes = STANDARD.decode(image[COMMIT]["B"].as_str()?).ok()?;
+    Uuid::from_slice(&bytes).ok().map(CommitId)
+}
+
 /// The namespace and the series of a slot's key.
 pub(crate) fn split(key: &str) -> Option<(&str, Series)> {
     let (kind, rest) = key.split_once('/')?;
@@ -53,6 +69,21 @@ pub(crate) fn split(key: &str) -> Option<(&str, Series)> {
 mod tests {
     use super::*;
     use crate::event::Tag;
+
+    #[test]
+    fn the_commit_of_a_record_is_told_from_its_json_alone_and_of_others_none() {
+        let image = |key: &str, commit: &str| serde_json::json!({ "p": { "S": key }, "v": { "N": "1" }, "c": { "B": commit } });
+        let commit = STANDARD.encode([7; 16]);
+        for key in ["t/main/a", "u/main/3", "y/main/T"] {
+            assert_eq!(commit_of_json(&image(key, &commit)), Some(CommitId(Uuid::from_bytes([7; 16]))), "{key}");
+        }
+        let mut on_a_lane = image("t/main/a", &commit);
+        on_a_lane["l"] = serde_json::json!({ "L": [] });
+        let others = [on_a_lane, image("l/main/0", &commit), image("x", &commit), image("t/main/a", "?"), image("t/main/a", "AAAA"), Value::Null];
+        for other in others {
+            assert_eq!(commit_of_json(&other), None, "{other}");
+        }
+    }
 
     #[test]
     fn keys_of_slots_are_told_from_all_others() {
