@@ -94,7 +94,7 @@ async fn one_that_is_killed_while_it_holds_the_lease_is_replaced_by_the_next_rin
     drop(ring);
     // The ring of the dead comes again, here or elsewhere.
     table.append(5).await;
-    assert_eq!(two.invoke("takes over", MINUTE, &table.event().await).await, done());
+    assert_eq!(two.invoke("takes-over", MINUTE, &table.event().await).await, done());
     assert_eq!(table.indexed().await, 6);
 }
 
@@ -109,7 +109,7 @@ async fn one_that_is_frozen_while_it_holds_the_lease_is_fenced_when_it_wakes() {
     table.held().await;
     one.signal("STOP");
     table.append(5).await;
-    assert_eq!(two.invoke("takes over", MINUTE, &table.event().await).await, done());
+    assert_eq!(two.invoke("takes-over", MINUTE, &table.event().await).await, done());
     assert_eq!(table.indexed().await, 6);
     one.signal("CONT");
     assert_eq!(ring.await.expect("answered"), done());
@@ -143,7 +143,7 @@ async fn with_no_time_left_it_asks_for_the_batch_again_and_is_no_error() {
     assert!(asked_again >= 3, "{asked_again}");
     assert_eq!(table.indexed().await, 40);
     // By hand there is nobody who would ring again: that is said as an error.
-    let Answered::Error(error) = function.invoke("by hand", Duration::from_millis(10), &json!({})).await else { panic!("an error") };
+    let Answered::Error(error) = function.invoke("by-hand", Duration::from_millis(10), &json!({})).await else { panic!("an error") };
     assert!(error["errorMessage"].as_str().is_some_and(|message| message.contains("ring again")), "{error}");
 }
 
@@ -155,7 +155,7 @@ async fn a_store_that_is_not_there_is_an_error_of_every_ring_until_it_is() {
     let table = Table::without_tables().await;
     let function = Instance::start(&table.url).await;
     let Answered::Error(error) = function.invoke("ring", MINUTE, &json!({})).await else { panic!("an error") };
-    assert!(error["errorMessage"].as_str().is_some_and(|message| message.contains("orders")), "{error}");
+    assert!(error["errorMessage"].as_str().is_some_and(|message| message.contains("not found")), "{error}");
     let table = table.with_tables().await;
     table.append(0).await;
     assert_eq!(function.invoke("ring", MINUTE, &table.event().await).await, done(), "the same process opens it now");
