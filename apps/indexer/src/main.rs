@@ -53,7 +53,8 @@ impl From<Failed> for Diagnostic {
 impl Function {
     async fn store(&self) -> Result<&Store, String> {
         let open = async || -> Result<Store, String> {
-            let url = self.settings.url.as_deref().ok_or("FENCEPOST_URL is not set: the store's URL, such as dynamodb://eu-west-1/orders")?;
+            let url =
+                self.settings.url.as_deref().ok_or("FENCEPOST_URL is not set: the store's URL, such as dynamodb://eu-west-1/orders")?;
             fencepost::open(url).await.map_err(|error| error.to_string())
         };
         self.store.get_or_try_init(open).await

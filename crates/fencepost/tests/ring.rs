@@ -45,8 +45,11 @@ impl Instance {
     }
 
     async fn append(&self, tag: &str) {
-        let event = Event::new("A", "{}").and_then(|event| event.tag(tag)).expect("an event");
-        self.store.log().expect("a log").append(Append::new([event])).await.expect("appends");
+        self.store.log().expect("a log").append(Append::new([event(tag)])).await.expect("appends");
+    }
+
+    async fn append_as(&self, tag: &str, commit: CommitId) {
+        self.store.log().expect("a log").append(Append::new([event(tag)]).commit(commit)).await.expect("appends");
     }
 
     fn requests(&self) -> usize {
@@ -59,6 +62,10 @@ impl Instance {
         assert!(verified.findings.iter().all(|finding| finding.problem.contains("not in the index")), "{verified:?}");
         verified.indexed
     }
+}
+
+fn event(tag: &str) -> Event {
+    Event::new("A", "{}").and_then(|event| event.tag(tag)).expect("an event")
 }
 
 async fn two() -> (Engine, Instance, Instance) {
@@ -88,12 +95,14 @@ async fn a_ring_indexes_all_and_one_for_nothing_costs_two_units_of_each_kind() {
 #[tokio::test]
 async fn a_ring_that_names_its_commit_costs_one_read_more() {
     let (_engine, one, _) = two().await;
-    one.append("a").await;
-    let first = one.rung().await;
-    let about = image(CommitId(one.store.env().new_id()));
-    assert_eq!(first.served, Served::Indexed);
+    let commit = CommitId(one.store.env().new_id());
+    one.append_as("a", commit).await;
+    assert_eq!(one.rung().await.served, Served::Indexed);
+    let rung = one.answer(&Ring::within(SOON).about(&image(commit))).await;
+    let units = rung.progress.units;
+    assert_eq!((rung.served, rung.looks, units.requests, units.read, units.write), (Served::Indexed, 1, 11, 3.0, 2.0), "{rung:?}");
     // A name of nothing is waited for in vain, and blocks nobody.
-    let rung = one.answer(&Ring::within(SOON).lease(LEASE).about(&about)).await;
+    let rung = one.answer(&Ring::within(SOON).about(&image(CommitId(one.store.env().new_id())))).await;
     assert_eq!((rung.served, rung.looks), (Served::Indexed, 3), "{rung:?}");
 }
 
@@ -112,8 +121,7 @@ async fn a_record_that_rang_is_waited_for_though_the_stream_does_not_show_it_yet
     let ring = Ring::within(SOON).lease(LEASE).about(&image(commit));
     let late = async {
         Env::system().sleep(Duration::from_millis(300)).await;
-        let event = Event::new("A", "{}").and_then(|event| event.tag("a")).expect("an event");
-        two.store.log().expect("a log").append(Append::new([event]).commit(commit)).await.expect("appends");
+        two.append_as("a", commit).await;
     };
     let (rung, ()) = futures::join!(one.answer(&ring), late);
     assert_eq!((rung.served, rung.progress.commits), (Served::Indexed, 2), "{rung:?}");
@@ -295,7 +303,7 @@ impl Tally {
 async fn struck(instance: &Instance, chance: &Env) -> Option<Served> {
     let length = Duration::from_millis(60);
     let (fate, call) = (chance.below(5), 1 + usize::try_from(chance.below(14)).expect("small"));
-    let within = if fate == 3 { Duration::from_millis(10 + chance.below(60)) } else { SOON };
+    let within = if fate == 3 { Duration::from_millis(10 + chance.below(30)) } else { SOON };
     let ring = Ring::within(within).margin(Duration::from_millis(10)).lease(length);
     let gate = Gate::new();
     match fate {

@@ -6,7 +6,7 @@ mod table;
 
 use std::time::Duration;
 
-use fencepost::Env;
+use fencepost::{Env, Role, Scope, Store, TableOptions};
 use futures::future::join_all;
 use runtime::{Answered, Instance};
 use serde_json::{Value, json};
@@ -160,4 +160,30 @@ async fn a_store_that_is_not_there_is_an_error_of_every_ring_until_it_is() {
     table.append(0).await;
     assert_eq!(function.invoke("ring", MINUTE, &table.event().await).await, done(), "the same process opens it now");
     assert_eq!(table.indexed().await, 1);
+}
+
+/// The actions of a statement of the template, by its `Sid`. That Terraform has the same is for `deploy/check`.
+fn granted(sid: &str) -> Vec<String> {
+    let template = include_str!("../../deploy/template.yaml");
+    let statement = template.split(&format!("- Sid: {sid}\n")).nth(1).expect("a statement");
+    let actions = statement.split("Action: [").nth(1).and_then(|rest| rest.split(']').next()).expect("its actions");
+    actions.split(", ").filter(|action| *action != "dynamodb:ListStreams").map(str::to_owned).collect()
+}
+
+#[test]
+fn the_templates_grant_what_the_policy_of_an_indexer_grants() {
+    let tables = Store::builder("dynamodb://eu-west-1/orders?feed=streams").expect("a good URL").tables();
+    let policies = tables.iam(&TableOptions::default(), &Scope::default());
+    let (_, policy) = policies.iter().find(|(role, _)| *role == Role::Indexer).expect("a policy");
+    let policy: Value = serde_json::from_str(policy).expect("JSON");
+    let statements = policy["Statement"].as_array().expect("statements");
+    assert_eq!(statements.len(), 3, "{policy}");
+    for statement in statements {
+        let sid = match statement["Resource"][0].as_str().expect("a table") {
+            resource if resource.ends_with("/stream/*") => "Stream",
+            resource if resource.ends_with("-side") => "Side",
+            _ => "Log",
+        };
+        assert_eq!(json!(granted(sid)), statement["Action"], "{sid}");
+    }
 }

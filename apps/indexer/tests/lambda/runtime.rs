@@ -117,7 +117,8 @@ async fn next(State(api): State<Arc<Api>>) -> impl IntoResponse {
         Some(invocation) => invocation,
         None => std::future::pending().await,
     };
-    let deadline = u64::try_from(Env::system().now().as_millisecond()).expect("after 1970") + u64::try_from(time.as_millis()).expect("short");
+    let deadline =
+        u64::try_from(Env::system().now().as_millisecond()).expect("after 1970") + u64::try_from(time.as_millis()).expect("short");
     let header = |text: &str| HeaderValue::from_str(text).expect("a header");
     let mut headers = HeaderMap::new();
     headers.insert("Lambda-Runtime-Aws-Request-Id", header(&id));

@@ -70,7 +70,9 @@ impl Table {
     /// What Lambda would hand over: every first record of a home slot, as the stream has it.
     pub(crate) async fn event(&self) -> Value {
         let records = self.records().await;
-        let homes = records.into_iter().filter(|record| record["dynamodb"]["Keys"]["p"]["S"].as_str().is_some_and(|p| p.starts_with("t/main/order:")));
+        let homes = records
+            .into_iter()
+            .filter(|record| record["dynamodb"]["Keys"]["p"]["S"].as_str().is_some_and(|p| p.starts_with("t/main/order:")));
         envelope(homes.collect())
     }
 
@@ -102,7 +104,10 @@ impl Table {
     async fn call(&self, target: &str, body: Value) -> Value {
         let request = reqwest::Client::new().post(&self.endpoint).header("X-Amz-Target", target);
         let request = request.header("Content-Type", "application/x-amz-json-1.0").body(body.to_string());
-        let request = request.header("Authorization", "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0");
+        let request = request.header(
+            "Authorization",
+            "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0",
+        );
         let text = request.header("X-Amz-Date", "20260101T000000Z").send().await.expect("an answer").text().await.expect("a body");
         serde_json::from_str(&text).unwrap_or_else(|_| panic!("{target}: {text}"))
     }

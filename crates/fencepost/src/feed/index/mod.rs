@@ -59,7 +59,13 @@ pub struct IndexOptions {
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        Self { idle_at_least: Duration::from_millis(50), idle_at_most: Duration::from_secs(1), until: Until::Stopped, within: None, quiet: 0 }
+        Self {
+            idle_at_least: Duration::from_millis(50),
+            idle_at_most: Duration::from_secs(1),
+            until: Until::Stopped,
+            within: None,
+            quiet: 0,
+        }
     }
 }
 

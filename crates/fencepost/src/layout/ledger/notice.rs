@@ -79,7 +79,8 @@ mod tests {
         }
         let mut on_a_lane = image("t/main/a", &commit);
         on_a_lane["l"] = serde_json::json!({ "L": [] });
-        let others = [on_a_lane, image("l/main/0", &commit), image("x", &commit), image("t/main/a", "?"), image("t/main/a", "AAAA"), Value::Null];
+        let others =
+            [on_a_lane, image("l/main/0", &commit), image("x", &commit), image("t/main/a", "?"), image("t/main/a", "AAAA"), Value::Null];
         for other in others {
             assert_eq!(commit_of_json(&other), None, "{other}");
         }
