@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -241,6 +242,38 @@ async fn an_error_gives_the_lease_up_too() {
     let failed = one.store.index().expect("an index").answer(&Ring::within(SOON).lease(length), &|_| ()).await;
     assert!(failed.expect_err("throttled").is_retryable());
     assert_eq!(two.answer(&Ring::within(SOON).lease(length)).await.progress.commits, 1);
+}
+
+/// The time is up while a call hangs, before it reached the engine or after.
+async fn out_of_time(call: usize, delivered: bool) -> Option<usize> {
+    let engine = Engine::memory().expect("an engine");
+    let (one, other) = (Instance::on(&engine, 1).await, Instance::on(&engine, 2).await);
+    one.append("a").await;
+    let (gate, rule) = (Gate::new(), Rule::on_any().nth(call));
+    one.faults.script(if delivered { rule.pause_after(&gate) } else { rule.pause_before(&gate) });
+    let (within, began) = (Duration::from_secs(2), Instant::now());
+    let rung = one.answer(&Ring::within(within).margin(Duration::from_millis(1_600)).lease(LEASE)).await;
+    let (what, took) = (format!("call {call}, delivered {delivered}: {rung:?}"), began.elapsed());
+    assert!(took < within, "{what} after {took:?}");
+    if rung.served == Served::Indexed {
+        // There are no more calls than that.
+        return None;
+    }
+    assert_eq!(rung.served, Served::RingAgain, "{what}");
+    let again = other.answer(&Ring::within(SOON).lease(LEASE)).await;
+    assert_eq!(again.served, Served::Indexed, "{what}");
+    assert_eq!(other.indexed().await, 1, "{what}");
+    Some(call)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_is_kept_at_whatever_call_it_strikes_and_the_next_ring_finishes_the_work() {
+    let cases = (1..=16).flat_map(|call| [(call, false), (call, true)]);
+    let struck = join_all(cases.map(|(call, delivered)| tokio::spawn(out_of_time(call, delivered)))).await;
+    let struck: BTreeSet<usize> = struck.into_iter().filter_map(|case| case.expect("holds")).collect();
+    // Taking the lease, finding the stream and its end, pages, an epoch, more pages, leaving.
+    assert_eq!(struck.first(), Some(&1));
+    assert!(struck.len() >= 12 && struck.len() == *struck.last().expect("some"), "{struck:?}");
 }
 
 /// What an event source does: a ring for every append, again and again until it is answered well.
