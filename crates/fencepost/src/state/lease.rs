@@ -108,7 +108,6 @@ pub(crate) struct Seen {
     /// Who holds it, dead or alive.
     pub(crate) holder: Option<Uuid>,
     /// Counts what holders wrote.
-    #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the indexer's bell watches it"))]
     pub(crate) beat: u64,
     /// Who has asked for it.
     pub(crate) rung: Option<Uuid>,
