@@ -87,7 +87,9 @@ pub use dynamo::table::{
     StreamView, TableOptions,
 };
 #[cfg(feature = "streams")]
-pub use feed::index::{Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, ShardStatus, Until};
+pub use feed::index::{
+    Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, Ring, Rung, Served, ShardStatus, Until,
+};
 #[cfg(all(feature = "dynamo", feature = "testing"))]
 #[doc(hidden)]
 pub use layout::ledger::Mutation;
