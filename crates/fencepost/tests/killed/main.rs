@@ -67,7 +67,7 @@ impl Scene {
             self.start(worker);
         }
         for round in 1..=rounds {
-            std::thread::sleep(Duration::from_millis(self.chance.below(160)));
+            std::thread::sleep(Duration::from_millis(self.chance.below(600)));
             for victim in self.victims() {
                 self.kill(victim);
                 self.start(victim);

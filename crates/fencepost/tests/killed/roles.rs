@@ -125,7 +125,7 @@ async fn writer(folder: &Path, feed: &str, writer: u64) {
                 if folder.join("finish").exists() {
                     return;
                 }
-                pauses.sleep(Duration::from_millis(pauses.below(30))).await;
+                pauses.sleep(Duration::from_millis(pauses.below(10))).await;
             }
             Err(error) => again(&error).await,
         }
