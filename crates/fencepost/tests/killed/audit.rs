@@ -56,7 +56,8 @@ pub(crate) fn assert_all_written(log: &Labels, acknowledged: [u64; 2], scene: &s
     }
     for tag in roles::tags() {
         for writer in roles::WRITERS {
-            let of = |labels: &Labels| labels.get(&tag).into_iter().flatten().filter(|label| label.0 == writer).copied().collect::<Vec<_>>();
+            let of =
+                |labels: &Labels| labels.get(&tag).into_iter().flatten().filter(|label| label.0 == writer).copied().collect::<Vec<_>>();
             assert_eq!(of(log), of(&written), "{scene}: {tag}, writer {writer}: the log beside what was acknowledged");
         }
     }
@@ -133,13 +134,19 @@ pub(crate) fn nothing_is_missed(log: &Labels, handed: &str) -> bool {
 
 pub(crate) fn differences(expected: &Folded, state: Option<&Folded>) -> Vec<String> {
     let of = |tag: &String| state.and_then(|state| state.get(tag));
-    expected.iter().filter(|(tag, folded)| of(tag) != Some(folded)).map(|(tag, folded)| format!("{tag}: {:?}, not {folded:?}", of(tag))).collect()
+    expected
+        .iter()
+        .filter(|(tag, folded)| of(tag) != Some(folded))
+        .map(|(tag, folded)| format!("{tag}: {:?}, not {folded:?}", of(tag)))
+        .collect()
 }
 
 #[test]
 fn the_audit_objects_to_gaps_and_disorder_and_lets_repeats_pass() {
     let log = Labels::from([("a".into(), vec![(0, 0, 0), (0, 1, 0), (1, 0, 0), (0, 2, 0)])]);
-    let handed = |labels: &str| labels.split(' ').map(|word| if word == BEGINS { "begins\n".into() } else { format!("{word} a\n") }).collect::<String>();
+    let handed = |labels: &str| {
+        labels.split(' ').map(|word| if word == BEGINS { "begins\n".into() } else { format!("{word} a\n") }).collect::<String>()
+    };
     let told = |labels: &str| in_order(&log, &handed(labels));
     let good = told("begins 0.0.0 0.1.0 1.0.0 begins 0.1.0 1.0.0 0.2.0").expect("repeats are as good as new");
     assert_eq!(good, HandedOver { lives: 2, events: 6, duplicates: 2, restarts: 0 });

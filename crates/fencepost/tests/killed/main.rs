@@ -155,6 +155,7 @@ impl Scene {
         loop {
             let handed = std::fs::read_to_string(self.path("handed")).expect("the consumer was handed something");
             let state = roles::state(&store).await;
+            audit::assert_order(&log, &handed, self.feed);
             if audit::nothing_is_missed(&log, &handed) && state.as_ref() == Some(&expected) {
                 break;
             }
@@ -163,7 +164,7 @@ impl Scene {
                 let told: Vec<_> = self.workers.iter().map(|worker| format!("{worker}: {}", self.told(worker))).collect();
                 panic!("{}: never handed over: {missed:?}; states that differ: {differs:?}\n{}", self.feed, told.join("\n"));
             }
-            Env::system().sleep(Duration::from_millis(50)).await;
+            Env::system().sleep(Duration::from_millis(100)).await;
         }
         let handed = audit::assert_order(&log, &std::fs::read_to_string(self.path("handed")).expect("lines"), self.feed);
         if self.feed == "streams" {

@@ -8,9 +8,7 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
-use fencepost::{
-    Append, Builder, CommitId, Engine, Env, Error, Event, Handed, IndexOptions, Projection, Recorded, Store, Timeouts,
-};
+use fencepost::{Append, Builder, CommitId, Engine, Env, Error, Event, Handed, IndexOptions, Projection, Recorded, Store, Timeouts};
 
 use crate::audit::{self, Folded, Label};
 
@@ -158,7 +156,8 @@ async fn consumer(folder: &Path, feed: &str) {
     (&handed).write_all(format!("{}\n", audit::BEGINS).as_bytes()).expect("a file");
     let handler = async |event: Handed| {
         let (label, tags) = (label(&event), event.tags.iter().map(|tag| tag.as_str()).collect::<Vec<_>>().join(" "));
-        Env::system().sleep(Duration::from_micros(Env::system().below(1_500))).await;
+        // Slow enough that something is always read and not done when it dies.
+        Env::system().sleep(Duration::from_micros(Env::system().below(8_000))).await;
         (&handed).write_all(format!("{} {tags}\n", audit::text(label)).as_bytes()).map_err(|error| error.to_string())
     };
     loop {
