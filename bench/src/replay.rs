@@ -111,11 +111,7 @@ async fn consumer(url: &str, events: u64) -> Result<()> {
     let replay: Consumer = store.consumer("replay")?;
     let ended = replay.run_until(handler, done.notified()).await?;
     assert!(matches!(ended, fencepost::Ended::Stopped), "{ended:?}");
-    let course = Course {
-        seconds: began.elapsed().as_secs_f64(),
-        resident: resident.into_inner().expect("whole"),
-        peak: memory("VmHWM"),
-    };
+    let course = Course { seconds: began.elapsed().as_secs_f64(), resident: resident.into_inner().expect("whole"), peak: memory("VmHWM") };
     println!("{}", serde_json::to_string(&course).expect("plain"));
     Ok(())
 }
