@@ -111,7 +111,7 @@ async fn a_ring_that_names_its_commit_costs_one_read_more() {
 fn image(commit: CommitId) -> serde_json::Value {
     use base64::Engine as _;
     let id = base64::engine::general_purpose::STANDARD.encode(commit.0.as_bytes());
-    json!({ "p": { "S": "t/main/a" }, "v": { "N": "1" }, "c": { "B": id } })
+    json!({ "p": { "S": "t/main/a" }, "v": { "N": "1" }, "s": { "N": "1" }, "n": { "N": "1" }, "c": { "B": id } })
 }
 
 #[tokio::test]
