@@ -60,7 +60,8 @@ pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unav
 pub use event::{CommitId, Event, EventType, MAX_BODY_BYTES, Metadata, Recorded, StreamName, Tag};
 pub use feed::{Delivery, Feed, From};
 pub use log::{
-    After, Answer, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced,
+    After, Answer, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Snapshots,
+    Sourced,
 };
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};

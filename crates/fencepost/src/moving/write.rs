@@ -255,6 +255,9 @@ mod tests {
             counted_positions: true,
             feed: true,
             max_tags: 12,
+            max_events: 1_500,
+            max_body: 1 << 20,
+            snapshots: crate::log::Snapshots::Each,
         };
         let cut = |events: Vec<Event>| pieces(events, &capabilities).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(cut((0..10).map(|n| event(n..n + 1)).collect()), [10], "as many tags as fit");

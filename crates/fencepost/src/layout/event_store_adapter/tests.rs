@@ -1,0 +1,1 @@
+//! The codec against items as the specification prints them.
