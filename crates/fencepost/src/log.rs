@@ -216,6 +216,8 @@ pub struct Capabilities {
     pub max_events: usize,
     /// The largest body of one event, in bytes, with short names around it.
     pub max_body: usize,
+    /// Bytes of all bodies that one append may carry.
+    pub max_bytes: usize,
     /// The snapshots of a stream.
     pub snapshots: Snapshots,
 }

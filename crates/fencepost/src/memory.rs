@@ -112,6 +112,7 @@ impl Memory {
             max_tags: usize::MAX,
             max_events: usize::MAX,
             max_body: MAX_BODY_BYTES,
+            max_bytes: 4 * MAX_BODY_BYTES,
             snapshots: Snapshots::Each,
         }
     }

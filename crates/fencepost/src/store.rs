@@ -156,7 +156,7 @@ impl Store {
 impl From<&Store> for Party {
     fn from(store: &Store) -> Party {
         let (log, feed) = (store.log.clone(), store.feed.clone());
-        Party { log, feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
+        Party { log, streams: Some(store.streams()), feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
     }
 }
 

@@ -65,9 +65,6 @@ impl Row {
     pub(super) fn is_last(&self) -> bool {
         self.index + 1 == self.count
     }
-    pub(super) fn index(&self) -> u32 {
-        self.index
-    }
     pub(super) fn count(&self) -> u32 {
         self.count
     }
@@ -155,7 +152,7 @@ impl New<'_> {
         if self.count > 1 {
             item.insert(PART.into(), Value::L(vec![number(self.index.into()), number(self.count.into())]));
         }
-        if !self.event.metadata().is_empty() {
+        if says_more_than_when(self.event.metadata()) {
             // Maps of text into memory: nothing to fail.
             item.insert(META.into(), text(serde_json::to_string(self.event.metadata()).unwrap_or_default()));
         }
@@ -164,6 +161,11 @@ impl New<'_> {
         }
         item
     }
+}
+
+/// When an event occurred has a place of its own.
+fn says_more_than_when(meta: &Metadata) -> bool {
+    !(Metadata { occurred: None, ..meta.clone() }).is_empty()
 }
 
 /// Refuses what has no place: tags besides the stream; under `strict` metadata and ids of the caller's too.
@@ -175,7 +177,7 @@ pub(super) fn check_event(options: &Options, stream: &StreamName, event: &Event,
     if !options.strict {
         return Ok(());
     }
-    if !(Metadata { occurred: None, ..event.metadata().clone() }).is_empty() {
+    if says_more_than_when(event.metadata()) {
         return unsupported("metadata under strict=true", "the peer has no place for it: leave it out, or open without strict");
     }
     // The id that it would have anyway is no loss.

@@ -98,6 +98,8 @@ impl EventStoreAdapter {
             max_tags: 1,
             max_events: self.options().max_events(),
             max_body: self.options().max_body(),
+            // The head holds a copy of them all.
+            max_bytes: self.options().max_body(),
             snapshots: match self.options().kind {
                 Kind::V5 { .. } => Snapshots::Newest,
                 Kind::V3(_) => Snapshots::Single,

@@ -245,6 +245,7 @@ impl Ledger {
             max_tags: if lanes { 99 } else { 100 },
             max_events: MAX_EVENTS,
             max_body: MAX_BODY_BYTES,
+            max_bytes: MAX_COMMIT_BYTES,
             snapshots: Snapshots::Each,
         }
     }
