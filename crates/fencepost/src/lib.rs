@@ -114,6 +114,8 @@ pub mod _docs {
     pub mod compare {}
     #[doc = include_str!("../docs/layouts/ledger.md")]
     pub mod ledger {}
+    #[doc = include_str!("../docs/layouts/event_store_adapter.md")]
+    pub mod event_store_adapter {}
 }
 
 // The README and the guide, compiled as they stand; only in doctests, since they lie outside the package.

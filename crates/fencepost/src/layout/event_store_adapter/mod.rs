@@ -16,8 +16,6 @@ mod read;
 mod retention;
 mod settings;
 mod tables;
-#[cfg(test)]
-mod tests;
 mod token;
 
 use std::collections::HashMap;

@@ -1,1 +1,0 @@
-//! The codec against items as the specification prints them.
