@@ -60,7 +60,8 @@ pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unav
 pub use event::{CommitId, Event, EventType, MAX_BODY_BYTES, Metadata, Recorded, StreamName, Tag};
 pub use feed::{Delivery, Feed, From};
 pub use log::{
-    After, Answer, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced,
+    After, Answer, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Snapshots,
+    Sourced,
 };
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};
@@ -115,6 +116,8 @@ pub mod _docs {
     pub mod compare {}
     #[doc = include_str!("../docs/layouts/ledger.md")]
     pub mod ledger {}
+    #[doc = include_str!("../docs/layouts/event_store_adapter.md")]
+    pub mod event_store_adapter {}
 }
 
 // The README and the guide, compiled as they stand; only in doctests, since they lie outside the package.

@@ -212,6 +212,26 @@ pub struct Capabilities {
     pub feed: bool,
     /// How many distinct tags one append may carry.
     pub max_tags: usize,
+    /// How many events one append may carry.
+    pub max_events: usize,
+    /// The largest body of one event, in bytes, with short names around it.
+    pub max_body: usize,
+    /// Bytes of all bodies that one append may carry.
+    pub max_bytes: usize,
+    /// The snapshots of a stream.
+    pub snapshots: Snapshots,
+}
+
+/// Which snapshots of a stream are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Snapshots {
+    /// The newest under each name.
+    Each,
+    /// The newest of all, under the name that it was given.
+    Newest,
+    /// The newest of all, and it is always called `snapshot`.
+    Single,
 }
 
 /// In which order to read.

@@ -156,7 +156,7 @@ impl Store {
 impl From<&Store> for Party {
     fn from(store: &Store) -> Party {
         let (log, feed) = (store.log.clone(), store.feed.clone());
-        Party { log, feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
+        Party { log, streams: Some(store.streams()), feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
     }
 }
 
@@ -171,7 +171,7 @@ pub struct Builder {
     choice: Choice,
     create: bool,
     /// What was asked for that the layout does not have: said on opening.
-    refused: Option<&'static str>,
+    refused: Option<(&'static str, &'static str)>,
 }
 
 impl Builder {
@@ -184,8 +184,21 @@ impl Builder {
     pub fn index_types(mut self, types: Vec<EventType>) -> Self {
         match &mut self.choice {
             Choice::Ledger(options) => options.types = Some(types),
-            #[expect(unreachable_patterns, reason = "one layout so far")]
-            _ => self.refused = Some("indexed types"),
+            _ => self.refused = Some(("indexed types", "only layout=ledger has them")),
+        }
+        self
+    }
+    /// How `layout=event-store-adapter-v3` finds the shard of an aggregate, where its clients have a hash that no `hash=` names: of type,
+    /// value and number of shards. As with any hash but Rust's, appending needs `&dialect=v3`.
+    pub fn shard_by(mut self, shard: impl Fn(&str, &str, u64) -> i64 + Send + Sync + 'static) -> Self {
+        use crate::layout::event_store_adapter::{Kind, hash::KeyHash};
+        match &mut self.choice {
+            Choice::EventStoreAdapter(options) if matches!(options.kind, Kind::V3(_)) => {
+                if let Kind::V3(keys) = &mut options.kind {
+                    keys.hash = KeyHash::Own(std::sync::Arc::new(shard));
+                }
+            }
+            _ => self.refused = Some(("a hash of shards", "only layout=event-store-adapter-v3 has shards")),
         }
         self
     }
@@ -241,8 +254,8 @@ impl Builder {
 
     /// Opens it.
     pub async fn open(self) -> Result<Store> {
-        if let Some(what) = self.refused {
-            return Err(Refused::Unsupported { what: what.into(), remedy: "only layout=ledger has them".into() }.into());
+        if let Some((what, remedy)) = self.refused {
+            return Err(Refused::Unsupported { what: what.into(), remedy: remedy.into() }.into());
         }
         let dynamo = self.connect.connect().await?;
         if self.create {

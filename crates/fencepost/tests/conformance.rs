@@ -18,6 +18,8 @@ conformance!(memory, open_memory);
 conformance!(ledger_lanes_1, open_ledger_lanes_1);
 conformance!(ledger_lanes_8, open_ledger_lanes_8);
 conformance!(ledger_streams, open_ledger_streams);
+conformance!(event_store_adapter_v3, open_event_store_adapter_v3);
+conformance!(event_store_adapter_v5, open_event_store_adapter_v5);
 // The suite itself: what it asserts to be refused, on a store that refuses all that a store may.
 conformance!(restricted, open_restricted);
 
@@ -31,6 +33,14 @@ async fn open_ledger_lanes_8() -> Subject {
 
 async fn open_ledger_streams() -> Subject {
     support::ledger("streams").await
+}
+
+async fn open_event_store_adapter_v3() -> Subject {
+    support::event_store_adapter("v3").await
+}
+
+async fn open_event_store_adapter_v5() -> Subject {
+    support::event_store_adapter("v5").await
 }
 
 async fn open_memory() -> Subject {

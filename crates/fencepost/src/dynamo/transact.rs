@@ -8,7 +8,8 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    ConditionCheck, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure, TransactWriteItem, Update,
+    ConditionCheck, DeleteRequest, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure, TransactWriteItem,
+    Update, WriteRequest,
 };
 
 use super::item::{self, Item, Value};
@@ -267,8 +268,43 @@ impl Dynamo {
     }
 }
 
+impl Dynamo {
+    /// Deletes items by key, 25 a request, whatever is there; what the service leaves unprocessed is sent again.
+    pub(crate) async fn delete_many(&self, op: &Op, table: &str, keys: Vec<Key>) -> Result<()> {
+        for keys in keys.chunks(25) {
+            let delete = |key: &Key| {
+                let delete = DeleteRequest::builder().set_key(Some(key.clone())).build();
+                delete.map(|delete| WriteRequest::builder().delete_request(delete).build())
+            };
+            let mut left = keys.iter().map(delete).collect::<Result<Vec<_>, _>>().map_err(build)?;
+            for attempt in 0u32.. {
+                if left.is_empty() {
+                    break;
+                }
+                let request = self.client().batch_write_item().request_items(table, std::mem::take(&mut left));
+                let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
+                let (answer, doubt) = self.repeat(op, || request.clone().send(), |_| false).await?;
+                let done = answer.map_err(|other| unexpected(&other, doubt).error)?;
+                op.wrote(done.consumed_capacity());
+                left = done.unprocessed_items.and_then(|mut tables| tables.remove(table)).unwrap_or_default();
+                let pause = self.pause(attempt, Reason::Throttled);
+                if !left.is_empty() && op.is_over(pause) {
+                    return Err(Error::unavailable(Reason::Throttled, "items stayed unprocessed"));
+                }
+                if !left.is_empty() {
+                    self.env().sleep(pause).await;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn build(error: aws_sdk_dynamodb::error::BuildError) -> Error {
+    Error::unavailable(Reason::Rejected, error.to_string())
+}
+
 fn sdk(hash: &str, write: Write) -> Result<TransactWriteItem> {
-    let build = |error: aws_sdk_dynamodb::error::BuildError| Error::unavailable(Reason::Rejected, error.to_string());
     let item = TransactWriteItem::builder();
     Ok(match write {
         Write::PutNew { table, item: new } => {

@@ -1,11 +1,13 @@
 //! What a layout is: what a URL asks for, what an opened one offers, what looking after it tells. The only place that knows them all.
 
+pub(crate) mod event_store_adapter;
 pub(crate) mod ledger;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::event_store_adapter::EventStoreAdapter;
 use self::ledger::Ledger;
 use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, Op};
@@ -20,15 +22,19 @@ use crate::url::StoreUrl;
 #[derive(Debug, Clone)]
 pub(crate) enum Choice {
     Ledger(ledger::Options),
+    EventStoreAdapter(event_store_adapter::Options),
 }
 
 impl Choice {
     pub(crate) fn of(url: &StoreUrl) -> Result<Choice> {
         match url.layout.as_str() {
             "ledger" => Ok(Choice::Ledger(ledger::Options::of(url)?)),
+            "event-store-adapter-v3" => Ok(Choice::EventStoreAdapter(event_store_adapter::Options::v3(url)?)),
+            "event-store-adapter-v5" => Ok(Choice::EventStoreAdapter(event_store_adapter::Options::v5(url)?)),
             other => {
                 let what = format!("layout={other}");
-                Err(Refused::Unsupported { what, remedy: "this release has layout=ledger".into() }.into())
+                Err(Refused::Unsupported { what, remedy: "this release has ledger, event-store-adapter-v3, event-store-adapter-v5".into() }
+                    .into())
             }
         }
     }
@@ -37,12 +43,14 @@ impl Choice {
     pub(crate) fn specs(&self) -> Vec<TableSpec> {
         match self {
             Choice::Ledger(options) => options.specs(),
+            Choice::EventStoreAdapter(options) => options.specs(),
         }
     }
     /// What each role does to them, and to the side table.
     pub(crate) fn rights(&self) -> Vec<Rights> {
         match self {
             Choice::Ledger(options) => options.rights(),
+            Choice::EventStoreAdapter(options) => options.rights(),
         }
     }
     /// Creates what is in the tables before any event. Each thing's name, and whether it was created now.
@@ -52,11 +60,19 @@ impl Choice {
                 let created = Ledger::create(dynamo, options).await?;
                 Ok(vec![(format!("namespace {}", options.namespace), created)])
             }
+            Choice::EventStoreAdapter(options) => {
+                let created = options.create(dynamo).await?;
+                Ok(match options.kind {
+                    event_store_adapter::Kind::V5 { .. } => vec![("configuration".into(), created)],
+                    event_store_adapter::Kind::V3(_) => Vec::new(),
+                })
+            }
         }
     }
     pub(crate) async fn open(self, dynamo: Dynamo) -> Result<Layout> {
         Ok(match self {
             Choice::Ledger(options) => Layout::Ledger(Ledger::open(dynamo, options).await?),
+            Choice::EventStoreAdapter(options) => Layout::EventStoreAdapter(EventStoreAdapter::open(dynamo, options).await?),
         })
     }
 }
@@ -65,6 +81,7 @@ impl Choice {
 #[derive(Debug, Clone)]
 pub(crate) enum Layout {
     Ledger(Ledger),
+    EventStoreAdapter(EventStoreAdapter),
 }
 
 impl Layout {
@@ -72,50 +89,60 @@ impl Layout {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Layout::Ledger(_) => "ledger",
+            Layout::EventStoreAdapter(adapter) => adapter.options().layout(),
         }
     }
     /// With boundaries, where it can hold them.
     pub(crate) fn log(&self) -> Option<Arc<dyn EventLog>> {
         match self {
             Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
+            Layout::EventStoreAdapter(_) => None,
         }
     }
     pub(crate) fn streams(&self) -> Arc<dyn StreamStore> {
         match self {
             Layout::Ledger(ledger) => Arc::new(ledger.clone()),
+            Layout::EventStoreAdapter(adapter) => Arc::new(adapter.clone()),
         }
     }
     /// Where checkpoints, states and cells are.
     pub(crate) fn side(&self) -> &Side {
         match self {
             Layout::Ledger(ledger) => ledger.side(),
+            Layout::EventStoreAdapter(adapter) => adapter.side(),
         }
     }
     pub(crate) fn capabilities(&self) -> Capabilities {
         match self {
             Layout::Ledger(ledger) => ledger.capabilities(),
+            Layout::EventStoreAdapter(adapter) => adapter.capabilities(),
         }
     }
     /// What it was opened with, for people.
     pub(crate) fn settings(&self) -> BTreeMap<String, String> {
         match self {
             Layout::Ledger(ledger) => ledger.settings().shown(),
+            Layout::EventStoreAdapter(adapter) => adapter.options().shown(),
         }
     }
     /// Commits and events, where they are counted without a scan.
     pub(crate) async fn counts(&self, op: &Op) -> Result<Option<(u64, u64)>> {
         match self {
             Layout::Ledger(ledger) => ledger.counts(op).await,
+            Layout::EventStoreAdapter(_) => Ok(None),
         }
     }
     pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
         match self {
             Layout::Ledger(ledger) => ledger.verify(progress).await,
+            Layout::EventStoreAdapter(adapter) => adapter.verify(progress).await,
         }
     }
     pub(crate) async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
         match self {
             Layout::Ledger(ledger) => ledger.collect_garbage(older_than).await,
+            // Nothing is written before its commit.
+            Layout::EventStoreAdapter(_) => Ok(Collected::default()),
         }
     }
 }
