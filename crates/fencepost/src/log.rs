@@ -212,6 +212,12 @@ pub struct Capabilities {
     pub feed: bool,
     /// How many distinct tags one append may carry.
     pub max_tags: usize,
+    /// How many events of one tag one append may have.
+    pub max_events: usize,
+    /// How many bytes one body may have.
+    pub max_body: usize,
+    /// Bodies are JSON, kept as values: other bytes are refused, and the same value comes back, perhaps spelt otherwise.
+    pub json_bodies: bool,
 }
 
 /// In which order to read.

@@ -110,6 +110,9 @@ impl Memory {
             counted_positions: true,
             feed: true,
             max_tags: usize::MAX,
+            max_events: usize::MAX,
+            max_body: crate::event::MAX_BODY_BYTES,
+            json_bodies: false,
         }
     }
 

@@ -184,7 +184,6 @@ impl Builder {
     pub fn index_types(mut self, types: Vec<EventType>) -> Self {
         match &mut self.choice {
             Choice::Ledger(options) => options.types = Some(types),
-            #[expect(unreachable_patterns, reason = "one layout so far")]
             _ => self.refused = Some("indexed types"),
         }
         self
@@ -285,6 +284,7 @@ impl Tables {
     }
 
     pub(crate) async fn create_on(&self, dynamo: &Dynamo, options: &TableOptions) -> Result<Vec<(String, bool)>> {
+        self.builder.choice.may_create(dynamo).await?;
         let mut made = Vec::new();
         for spec in self.specs() {
             let op = dynamo.long_op();

@@ -18,6 +18,9 @@ conformance!(memory, open_memory);
 conformance!(ledger_lanes_1, open_ledger_lanes_1);
 conformance!(ledger_lanes_8, open_ledger_lanes_8);
 conformance!(ledger_streams, open_ledger_streams);
+// All tags of one key, which is the partition; and tags of three keys, of which two are fenced across partitions.
+conformance!(reventless, open_reventless);
+conformance!(reventless_cross, open_reventless_cross);
 // The suite itself: what it asserts to be refused, on a store that refuses all that a store may.
 conformance!(restricted, open_restricted);
 
@@ -31,6 +34,15 @@ async fn open_ledger_lanes_8() -> Subject {
 
 async fn open_ledger_streams() -> Subject {
     support::ledger("streams").await
+}
+
+async fn open_reventless() -> Subject {
+    support::keyed::reventless("partition=p", |_| "p").await
+}
+
+async fn open_reventless_cross() -> Subject {
+    let of = |tag: &str| ["p", "x", "y"][tag.bytes().map(usize::from).sum::<usize>() % 3];
+    support::keyed::reventless("partition=p&cross=x,y", of).await
 }
 
 async fn open_memory() -> Subject {

@@ -1,12 +1,14 @@
 //! What a layout is: what a URL asks for, what an opened one offers, what looking after it tells. The only place that knows them all.
 
 pub(crate) mod ledger;
+pub(crate) mod reventless;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::ledger::Ledger;
+use self::reventless::Reventless;
 use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, Op};
 use crate::error::{Refused, Result};
@@ -20,15 +22,17 @@ use crate::url::StoreUrl;
 #[derive(Debug, Clone)]
 pub(crate) enum Choice {
     Ledger(ledger::Options),
+    Reventless(reventless::Options),
 }
 
 impl Choice {
     pub(crate) fn of(url: &StoreUrl) -> Result<Choice> {
         match url.layout.as_str() {
             "ledger" => Ok(Choice::Ledger(ledger::Options::of(url)?)),
+            "reventless" => Ok(Choice::Reventless(reventless::Options::of(url)?)),
             other => {
                 let what = format!("layout={other}");
-                Err(Refused::Unsupported { what, remedy: "this release has layout=ledger".into() }.into())
+                Err(Refused::Unsupported { what, remedy: "this release has layout=ledger and layout=reventless".into() }.into())
             }
         }
     }
@@ -37,12 +41,21 @@ impl Choice {
     pub(crate) fn specs(&self) -> Vec<TableSpec> {
         match self {
             Choice::Ledger(options) => options.specs(),
+            Choice::Reventless(options) => options.specs(),
         }
     }
     /// What each role does to them, and to the side table.
     pub(crate) fn rights(&self) -> Vec<Rights> {
         match self {
             Choice::Ledger(options) => options.rights(),
+            Choice::Reventless(options) => options.rights(),
+        }
+    }
+    /// Whether the tables can be made as they are asked for: said before any is.
+    pub(crate) async fn may_create(&self, dynamo: &Dynamo) -> Result<()> {
+        match self {
+            Choice::Ledger(_) => Ok(()),
+            Choice::Reventless(options) => Reventless::may_create(dynamo, options).await,
         }
     }
     /// Creates what is in the tables before any event. Each thing's name, and whether it was created now.
@@ -52,11 +65,16 @@ impl Choice {
                 let created = Ledger::create(dynamo, options).await?;
                 Ok(vec![(format!("namespace {}", options.namespace), created)])
             }
+            Choice::Reventless(options) => {
+                let created = Reventless::create(dynamo, options).await?;
+                Ok(vec![(format!("settings of {}", options.table), created)])
+            }
         }
     }
     pub(crate) async fn open(self, dynamo: Dynamo) -> Result<Layout> {
         Ok(match self {
             Choice::Ledger(options) => Layout::Ledger(Ledger::open(dynamo, options).await?),
+            Choice::Reventless(options) => Layout::Reventless(Reventless::open(dynamo, options).await?),
         })
     }
 }
@@ -65,6 +83,7 @@ impl Choice {
 #[derive(Debug, Clone)]
 pub(crate) enum Layout {
     Ledger(Ledger),
+    Reventless(Reventless),
 }
 
 impl Layout {
@@ -72,50 +91,60 @@ impl Layout {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Layout::Ledger(_) => "ledger",
+            Layout::Reventless(_) => "reventless",
         }
     }
     /// With boundaries, where it can hold them.
     pub(crate) fn log(&self) -> Option<Arc<dyn EventLog>> {
         match self {
             Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
+            Layout::Reventless(table) => Some(Arc::new(table.clone())),
         }
     }
     pub(crate) fn streams(&self) -> Arc<dyn StreamStore> {
         match self {
             Layout::Ledger(ledger) => Arc::new(ledger.clone()),
+            Layout::Reventless(table) => Arc::new(table.clone()),
         }
     }
     /// Where checkpoints, states and cells are.
     pub(crate) fn side(&self) -> &Side {
         match self {
             Layout::Ledger(ledger) => ledger.side(),
+            Layout::Reventless(table) => table.side(),
         }
     }
     pub(crate) fn capabilities(&self) -> Capabilities {
         match self {
             Layout::Ledger(ledger) => ledger.capabilities(),
+            Layout::Reventless(table) => table.capabilities(),
         }
     }
     /// What it was opened with, for people.
     pub(crate) fn settings(&self) -> BTreeMap<String, String> {
         match self {
             Layout::Ledger(ledger) => ledger.settings().shown(),
+            Layout::Reventless(table) => table.shown(),
         }
     }
     /// Commits and events, where they are counted without a scan.
     pub(crate) async fn counts(&self, op: &Op) -> Result<Option<(u64, u64)>> {
         match self {
             Layout::Ledger(ledger) => ledger.counts(op).await,
+            Layout::Reventless(_) => Ok(None),
         }
     }
     pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
         match self {
             Layout::Ledger(ledger) => ledger.verify(progress).await,
+            Layout::Reventless(table) => table.verify(progress).await,
         }
     }
     pub(crate) async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
         match self {
             Layout::Ledger(ledger) => ledger.collect_garbage(older_than).await,
+            // Nothing is written before its commit.
+            Layout::Reventless(_) => Ok(Collected::default()),
         }
     }
 }

@@ -255,6 +255,9 @@ mod tests {
             counted_positions: true,
             feed: true,
             max_tags: 12,
+            max_events: 2_000,
+            max_body: usize::MAX,
+            json_bodies: false,
         };
         let cut = |events: Vec<Event>| pieces(events, &capabilities).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(cut((0..10).map(|n| event(n..n + 1)).collect()), [10], "as many tags as fit");

@@ -100,9 +100,9 @@ impl<T, E: fmt::Display> Must<T> for std::result::Result<T, E> {
     }
 }
 
-/// An event whose body is its label.
+/// An event whose body is its label, as JSON: some layouts keep nothing else.
 fn event(event_type: &str, label: &str, tags: &[&str]) -> Event {
-    let bare = Event::new(event_type, label.as_bytes().to_vec()).must();
+    let bare = Event::json(event_type, &label).must();
     tags.iter().fold(bare, |event, tag| event.tag(tag).must())
 }
 
@@ -113,7 +113,7 @@ async fn put(log: &Arc<dyn EventLog>, event_type: &str, label: &str, tags: &[&st
 }
 
 fn label(event: &Recorded) -> String {
-    String::from_utf8(event.data.to_vec()).expect("labels are text")
+    event.json().expect("labels are text")
 }
 
 fn labels<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> Vec<String> {

@@ -309,10 +309,11 @@ pub async fn t17_many_pages(s: Subject) {
             middle = Some(s.streams.load(&a, LoadOptions::default().latest()).await.must().token);
         }
     }
-    add(&s, &a, &[&large]).await;
+    let last = &large[..large.len().min(s.capabilities.max_body - 64)];
+    add(&s, &a, &[last]).await;
     let loaded = s.streams.load(&a, LoadOptions::default()).await.must();
     assert_eq!(versions(&loaded.events), (1..=601).collect::<Vec<_>>());
-    assert!(label(&loaded.events[600]) == large && label(&loaded.events[599]).starts_with("29.19."));
+    assert!(label(&loaded.events[600]) == last && label(&loaded.events[599]).starts_with("29.19."));
     let rest = s.streams.load(&a, LoadOptions::default().since(middle.expect("it was taken"))).await.must();
     assert!(rest.events[..] == loaded.events[300..]);
     let mut backwards = s.streams.read_stream(&a, StreamReadOptions::default().backwards()).await.must();
