@@ -204,6 +204,8 @@ pub struct Capabilities {
     pub boundaries: bool,
     /// Conditions and reads without a tag: all events, or types that are not indexed.
     pub untagged_conditions: bool,
+    /// Types can be declared as indexed, and then conditions and reads on them alone are held.
+    pub indexed_types: bool,
     /// Reads without a tag, and the position of the newest event.
     pub untagged_reads: bool,
     /// Positions are 1, 2, 3 …, and serve as `after` of a condition.

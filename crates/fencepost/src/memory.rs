@@ -106,6 +106,7 @@ impl Memory {
         Capabilities {
             boundaries: true,
             untagged_conditions: true,
+            indexed_types: true,
             untagged_reads: true,
             counted_positions: true,
             feed: true,

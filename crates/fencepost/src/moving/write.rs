@@ -251,6 +251,7 @@ mod tests {
         let capabilities = Capabilities {
             boundaries: true,
             untagged_conditions: true,
+            indexed_types: true,
             untagged_reads: true,
             counted_positions: true,
             feed: true,

@@ -238,6 +238,7 @@ impl Ledger {
         Capabilities {
             boundaries: true,
             untagged_conditions: lanes,
+            indexed_types: true,
             untagged_reads: lanes,
             counted_positions: self.settings().counted(),
             feed: lanes || cfg!(feature = "streams"),

@@ -263,6 +263,7 @@ impl Reventless {
         Capabilities {
             boundaries: true,
             untagged_conditions: false,
+            indexed_types: false,
             untagged_reads: self.0.options.scans,
             counted_positions: false,
             feed: cfg!(feature = "streams"),

@@ -85,7 +85,7 @@ impl Reventless {
                     Some(read) => break read,
                     None => {
                         attempt += 1;
-                        let pause = self.dynamo().pause(attempt, Reason::Throttled);
+                        let pause = self.dynamo().pause(attempt, Reason::Unreachable);
                         if attempt >= LOOKS || op.is_over(pause) {
                             let message = format!("{} does not show yet all that its fence counts: decide later", cover.id());
                             return Err(Error::unavailable(Reason::Throttled, message));
