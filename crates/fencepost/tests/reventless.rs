@@ -113,10 +113,23 @@ async fn what_the_page_shows_is_read() {
         let outcome = log.append(Append::new([event_of(event)]).unless(query, sourced.token)).await;
         assert!(outcome.is_ok(), "and appended to: {outcome:?}");
         assert_eq!(log.source(&tag("orderId:ord-123"), None).await.expect("source").events.len(), 2);
-        table.client().delete_item().table_name(TABLE).set_key(Some(key_of(&outcome.expect("done"), &table).await)).send().await.expect("undo");
+        table
+            .client()
+            .delete_item()
+            .table_name(TABLE)
+            .set_key(Some(key_of(&outcome.expect("done"), &table).await))
+            .send()
+            .await
+            .expect("undo");
         let fences = ["fence#orderId:ord-123", "fence#productId:p-5"];
         for id in fences {
-            table.put(Item::from([("id".into(), Value::S(id.into())), ("position".into(), Value::S("FENCE".into())), ("pos#OrderPlaced".into(), golden("event")["position"].clone())])).await;
+            table
+                .put(Item::from([
+                    ("id".into(), Value::S(id.into())),
+                    ("position".into(), Value::S("FENCE".into())),
+                    ("pos#OrderPlaced".into(), golden("event")["position"].clone()),
+                ]))
+                .await;
         }
     }
 }
@@ -126,7 +139,8 @@ fn event_of(event: &fencepost::Recorded) -> Event {
 }
 async fn key_of(done: &fencepost::Committed, table: &Table) -> Item {
     let commit = done.commit.0.hyphenated().to_string();
-    let own = |item: &Item| matches!(item.get("position"), Some(Value::S(position)) if position.contains(&commit)) && item.contains_key("event");
+    let own =
+        |item: &Item| matches!(item.get("position"), Some(Value::S(position)) if position.contains(&commit)) && item.contains_key("event");
     let item = table.items().await.into_iter().find(own).expect("the event");
     ["id", "position"].map(|name| (name.to_owned(), item[name].clone())).into()
 }
@@ -136,7 +150,11 @@ async fn what_is_written_is_what_the_page_shows_and_what_the_peer_needs() {
     let table = Table::new("partition=orderId&cross=productId");
     let body = r#"{"amount":12.5,"lines":[{"sku":"p-5","gift":false}],"note":null}"#;
     let meta = fencepost::Metadata { correlation: Some("corr-1".into()), ..Default::default() };
-    let event = Event::new("OrderPlaced", body).and_then(|e| e.tag("orderId:ord-123")).and_then(|e| e.tag("productId:p-5")).expect("event").meta(meta);
+    let event = Event::new("OrderPlaced", body)
+        .and_then(|e| e.tag("orderId:ord-123"))
+        .and_then(|e| e.tag("productId:p-5"))
+        .expect("event")
+        .meta(meta);
     let done = table.log().await.append(Append::new([event])).await.expect("append");
     let key = key_of(&done, &table).await;
     let Value::S(position) = &key["position"] else { panic!("{key:?}") };
@@ -168,12 +186,16 @@ fn event_two(tag: &str) -> Event {
 async fn one_event_costs_five_units_with_one_tag_and_nine_with_two_that_are_fenced() {
     let table = Table::new("partition=orderId&cross=productId");
     let log = table.log().await;
-    let placed = |tags: &[&str]| tags.iter().fold(Event::new("OrderPlaced", r#"{"amount":12.5,"customer":"c-77"}"#).expect("event"), |e, t| e.tag(t).expect("tag"));
+    let placed = |tags: &[&str]| {
+        tags.iter().fold(Event::new("OrderPlaced", r#"{"amount":12.5,"customer":"c-77"}"#).expect("event"), |e, t| e.tag(t).expect("tag"))
+    };
     let one = || Append::new([placed(&["orderId:ord-123"])]);
     log.append(one()).await.expect("first");
     assert_eq!(log.append(one()).await.expect("one").units, units(0.0, 5.0, 1));
     let tags = ["orderId:ord-123", "productId:p-5"];
-    let query = Query::item(["OrderPlaced"], ["orderId:ord-123"]).expect("query").or(Query::item(["OrderPlaced"], ["productId:p-5"]).expect("query"));
+    let query = Query::item(["OrderPlaced"], ["orderId:ord-123"])
+        .expect("query")
+        .or(Query::item(["OrderPlaced"], ["productId:p-5"]).expect("query"));
     log.append(Append::new([placed(&tags)])).await.expect("first");
     for _ in 0..3 {
         let token = log.source(&query, None).await.expect("source").token;
@@ -190,7 +212,9 @@ async fn every_role_of_a_fence_holds() {
     let fence = async |name: &str| table.get(&format!("fence#{name}"), "FENCE").await.get("v").cloned();
     // The create guard: a fence that is not there stands at 0.
     log.append(Append::new([event("T", &["order:1"])]).unless(tag("order:1"), After::Nothing)).await.expect("creates");
-    assert!(log.append(Append::new([event("T", &["order:1"])]).unless(tag("order:1"), After::Nothing)).await.is_err_and(|e| e.is_conflict()));
+    assert!(
+        log.append(Append::new([event("T", &["order:1"])]).unless(tag("order:1"), After::Nothing)).await.is_err_and(|e| e.is_conflict())
+    );
     // Read and carried: checked and moved. Read and not carried: checked. Carried and not read: moved.
     let token = log.source(&tag("product:p"), None).await.expect("source").token;
     log.append(Append::new([event("T", &["order:2"])]).unless(tag("product:p"), token.clone())).await.expect("checks");
@@ -212,11 +236,16 @@ async fn a_peer_that_moves_a_fence_is_noticed_and_nothing_of_it_is_lowered() {
         // Late: below what stands there.
         let mut item = golden("event");
         let position = "1719100800000-000001-550e8400-e29b-41d4-a716-446655440000";
-        item.extend([("id".to_owned(), Value::S("order:1".into())), ("position".into(), Value::S(position.into())), ("event".into(), Value::S("T".into()))]);
+        item.extend([
+            ("id".to_owned(), Value::S("order:1".into())),
+            ("position".into(), Value::S(position.into())),
+            ("event".into(), Value::S("T".into())),
+        ]);
         let one = Value::M(HashMap::from([("key".into(), Value::S("order".into())), ("value".into(), Value::S("1".into()))]));
         item.insert("tags".into(), Value::L(vec![one]));
         table.put(item).await;
-        let update = table.client().update_item().table_name(TABLE).update_expression("SET #p = :p").expression_attribute_names("#p", "pos#T");
+        let update =
+            table.client().update_item().table_name(TABLE).update_expression("SET #p = :p").expression_attribute_names("#p", "pos#T");
         let update = update.key("id", Value::S("fence#order:1".into())).key("position", Value::S("FENCE".into()));
         update.expression_attribute_values(":p", Value::S(position.into())).send().await.expect("the peer's bump");
         let outcome = log.append(Append::new([event("T", &["order:1"])]).unless(query.clone(), token.clone())).await;
@@ -226,7 +255,15 @@ async fn a_peer_that_moves_a_fence_is_noticed_and_nothing_of_it_is_lowered() {
         let fresh = log.source(&query, None).await.expect("source");
         assert!(fresh.events.iter().any(|event| event.recorded_at.to_string() == "2026-06-22T10:20:00Z"));
         log.append(Append::new([event("T", &["order:1"])]).unless(query, fresh.token)).await.expect("decided again");
-        table.client().delete_item().table_name(TABLE).key("id", Value::S("order:1".into())).key("position", Value::S(position.into())).send().await.expect("gone");
+        table
+            .client()
+            .delete_item()
+            .table_name(TABLE)
+            .key("id", Value::S("order:1".into()))
+            .key("position", Value::S(position.into()))
+            .send()
+            .await
+            .expect("gone");
     }
 }
 
@@ -275,8 +312,14 @@ async fn composite_partitions_lie_and_are_fenced_as_the_peer_has_them() {
     let log = store.log().expect("log");
     let query = Query::tags(["platform:web", "env:prod"]).expect("query");
     let token = log.source(&query, None).await.expect("source").token;
-    log.append(Append::new([event("T", &["plugin:z", "env:prod", "platform:web"])]).unless(query.clone(), token.clone())).await.expect("append");
-    assert!(log.append(Append::new([event("T", &["env:prod", "platform:web"])]).unless(query.clone(), token)).await.is_err_and(|e| e.is_conflict()));
+    log.append(Append::new([event("T", &["plugin:z", "env:prod", "platform:web"])]).unless(query.clone(), token.clone()))
+        .await
+        .expect("append");
+    assert!(
+        log.append(Append::new([event("T", &["env:prod", "platform:web"])]).unless(query.clone(), token))
+            .await
+            .is_err_and(|e| e.is_conflict())
+    );
     assert!(!table.get("fence#__dcb_composite__:prod/web", "FENCE").await.is_empty());
     assert!(table.items().await.iter().any(|item| item["id"] == Value::S("prod/web".into()) && item.contains_key("event")));
     assert_eq!(log.source(&tag("plugin:z"), None).await.expect("source").events.len(), 1);
@@ -430,7 +473,8 @@ async fn the_oracle_holds_in_a_storm() {
         all.push(faults);
     }
     for faults in &all {
-        let chances = Chances { throttle: 0.03, lose_request: 0.02, lose_response: 0.04, deliver_twice: 0.03, conflict: 0.04, ..Chances::default() };
+        let chances =
+            Chances { throttle: 0.03, lose_request: 0.02, lose_response: 0.04, deliver_twice: 0.03, conflict: 0.04, ..Chances::default() };
         faults.random(chances);
     }
     let options = Oracle { seed: 7, writers: 6, rounds: 8, types_only: false, all: false, ..Oracle::default() };
@@ -460,7 +504,14 @@ async fn h13_the_feed_keeps_each_partition_in_order_and_hands_over_what_the_peer
     for n in 0..6 {
         log.append(Append::new([numbered(n, &["order:1", "product:p"])])).await.expect("append");
     }
-    log.append(Append::new([numbered(6, &["order:1"]), numbered(7, &["order:2", "product:p"]), numbered(8, &["order:1"]), numbered(9, &[])])).await.expect("a batch");
+    log.append(Append::new([
+        numbered(6, &["order:1"]),
+        numbered(7, &["order:2", "product:p"]),
+        numbered(8, &["order:1"]),
+        numbered(9, &[]),
+    ]))
+    .await
+    .expect("a batch");
     let mut item = golden("event");
     item.insert("data".into(), Value::N("99".into()));
     table.put(item).await;
@@ -523,7 +574,10 @@ async fn it_is_copied_to_the_ledger_and_back() {
     let back = Table::new("partition=order&cross=product").open().await;
     assert_eq!(Copy::new(&ledger, &back, "back").run(&|_| ()).await.expect("copies").events, 10);
     for query in [tag("order:1"), tag("product:3")] {
-        let (mut there, mut here) = (log.source(&query, None).await.expect("source").events, back.log().expect("log").source(&query, None).await.expect("source").events);
+        let (mut there, mut here) = (
+            log.source(&query, None).await.expect("source").events,
+            back.log().expect("log").source(&query, None).await.expect("source").events,
+        );
         let ids = |events: &mut Vec<fencepost::Recorded>| events.iter().map(|event| event.id).collect::<Vec<_>>();
         assert_eq!(ids(&mut there), ids(&mut here));
     }

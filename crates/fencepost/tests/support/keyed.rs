@@ -70,9 +70,10 @@ fn query(key: KeyOf, query: &Query) -> Query {
     if query.is_all() {
         return Query::all();
     }
-    let items = query.items().iter().map(|item| {
-        QueryItem::new(item.types().iter().cloned(), item.tags().iter().map(|one| tag(key, one))).expect("an item")
-    });
+    let items = query
+        .items()
+        .iter()
+        .map(|item| QueryItem::new(item.types().iter().cloned(), item.tags().iter().map(|one| tag(key, one))).expect("an item"));
     Query::any(items).expect("a query")
 }
 

@@ -92,7 +92,9 @@ impl Reventless {
         let find = |problem| Finding { item: format!("fence#{} @FENCE", cover.fence()), problem };
         let mut findings = Vec::new();
         if fence.version == 0 && !events.is_empty() {
-            findings.push(find("there are events of this store's on it, and it was never moved: a restore may have torn them apart".to_owned()));
+            findings.push(find(
+                "there are events of this store's on it, and it was never moved: a restore may have torn them apart".to_owned(),
+            ));
         } else if ours.len() as u64 != fence.count {
             findings.push(find(format!("it counts {} events, and {} lie behind it", fence.count, ours.len())));
         }

@@ -86,7 +86,8 @@ impl Draft {
         settings.check(event.tags())?;
         let home = settings.home(event.tags());
         let mut item = Item::from([(EVENT.into(), text(event.event_type().as_str()))]);
-        let body = json::parse(event.data()).map_err(|why| Refused::Malformed { what: "event body", why: format!("{}; this layout keeps JSON", why.0) })?;
+        let body = json::parse(event.data())
+            .map_err(|why| Refused::Malformed { what: "event body", why: format!("{}; this layout keeps JSON", why.0) })?;
         item.insert(DATA.into(), body);
         let mut tags = Vec::with_capacity(event.tags().len());
         for tag in event.tags() {
@@ -185,7 +186,24 @@ fn put_meta(item: &mut Item, meta: &Metadata, id: Uuid) -> Result<()> {
 /// Attributes that are no metadata of the caller's own.
 fn is_ours(name: &str) -> bool {
     const ALL: [&str; 18] = [
-        HASH, RANGE, EVENT, DATA, RECORDED, TAGS, SERVICE, TIME, MESSAGE, CORRELATION, CAUSATION, USER, SCHEMA, VERSION, COUNT, SLOTS, DIGEST, OF,
+        HASH,
+        RANGE,
+        EVENT,
+        DATA,
+        RECORDED,
+        TAGS,
+        SERVICE,
+        TIME,
+        MESSAGE,
+        CORRELATION,
+        CAUSATION,
+        USER,
+        SCHEMA,
+        VERSION,
+        COUNT,
+        SLOTS,
+        DIGEST,
+        OF,
     ];
     ALL.contains(&name)
 }

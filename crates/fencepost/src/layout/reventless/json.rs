@@ -243,8 +243,24 @@ mod tests {
 
     #[test]
     fn values_survive_and_numbers_keep_their_digits() {
-        for json in ["null", "true", "\"\"", "\"é\\n🦀\\u0000\"", "{}", "[]", "[1,[2,{\"a\":null}]]", "-12.5", "12345678901234567890123456789012345678", "1e-130", "9.9E+125"] {
-            assert_eq!(round(json), serde_json::from_str::<&serde_json::value::RawValue>(json).expect("json").get().replace("\\u0000", "\\u0000"), "{json}");
+        for json in [
+            "null",
+            "true",
+            "\"\"",
+            "\"é\\n🦀\\u0000\"",
+            "{}",
+            "[]",
+            "[1,[2,{\"a\":null}]]",
+            "-12.5",
+            "12345678901234567890123456789012345678",
+            "1e-130",
+            "9.9E+125",
+        ] {
+            assert_eq!(
+                round(json),
+                serde_json::from_str::<&serde_json::value::RawValue>(json).expect("json").get().replace("\\u0000", "\\u0000"),
+                "{json}"
+            );
         }
         assert_eq!(round(" { \"b\" : 1 , \"a\" : [ ] } \n"), r#"{"a":[],"b":1}"#);
         assert_eq!(round("\"\\ud83e\\udd80\""), "\"🦀\"");
@@ -255,7 +271,26 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(33), "]".repeat(33));
         let fits = format!("{}{}", "[".repeat(32), "]".repeat(32));
         assert!(parse(fits.as_bytes()).is_ok());
-        for bad in ["", " ", "text", "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "123456789012345678901234567890123456789", "1e126", "1e-131", "01", "1.", "-", "[1", "[1 2]", "{1:2}", "\"a", "nul", "1 2", &deep] {
+        for bad in [
+            "",
+            " ",
+            "text",
+            "{\"a\":1,\"a\":2}",
+            "{\"a\":1,\"\\u0061\":2}",
+            "123456789012345678901234567890123456789",
+            "1e126",
+            "1e-131",
+            "01",
+            "1.",
+            "-",
+            "[1",
+            "[1 2]",
+            "{1:2}",
+            "\"a",
+            "nul",
+            "1 2",
+            &deep,
+        ] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }
         assert!(parse(b"{\"a\":\"\xff\"}").is_err());

@@ -291,7 +291,10 @@ async fn stored(dynamo: &Dynamo, options: &Options) -> Result<Option<Settings>> 
 }
 
 fn undeclared(options: &Options) -> Error {
-    let why = format!("table {} does not record what it is partitioned by: say &partition=KEY (and &cross=KEY,… for the keys that every carrier fences)", options.table);
+    let why = format!(
+        "table {} does not record what it is partitioned by: say &partition=KEY (and &cross=KEY,… for the keys that every carrier fences)",
+        options.table
+    );
     Refused::Url { why }.into()
 }
 

@@ -41,7 +41,12 @@ impl Cover {
 pub(super) fn split(tag: &Tag) -> Result<(&str, &str)> {
     let parts = tag.as_str().split_once(':').filter(|(_, value)| !value.is_empty());
     let Some((key, value)) = parts else {
-        return Err(Refused::BadName { what: "tag", name: tag.to_string(), rule: "KEY:VALUE, both not empty: this layout keeps the two apart" }.into());
+        return Err(Refused::BadName {
+            what: "tag",
+            name: tag.to_string(),
+            rule: "KEY:VALUE, both not empty: this layout keeps the two apart",
+        }
+        .into());
     };
     check_key(key)?;
     Ok((key, value))
@@ -64,7 +69,9 @@ impl Settings {
     pub(super) fn is_home(&self, cover: &Cover) -> bool {
         match cover {
             Cover::Composite(_) => true,
-            Cover::Tag(tag) => matches!((&self.partition, tag.as_str().split_once(':')), (Partition::Key(own), Some((key, _))) if own == key),
+            Cover::Tag(tag) => {
+                matches!((&self.partition, tag.as_str().split_once(':')), (Partition::Key(own), Some((key, _))) if own == key)
+            }
         }
     }
 
@@ -159,7 +166,10 @@ impl Settings {
         if covers.is_empty() {
             let keys: Vec<_> = item.tags().iter().filter_map(|tag| tag.as_str().split_once(':')).map(|(key, _)| key).collect();
             let what = format!("a condition or read over {} alone", keys.join(", "));
-            let remedy = format!("only the partition ({}) and declared keys are fenced by every event: declare it with cross={}", self.partition, keys[0]);
+            let remedy = format!(
+                "only the partition ({}) and declared keys are fenced by every event: declare it with cross={}",
+                self.partition, keys[0]
+            );
             return Err(Refused::Unsupported { what, remedy }.into());
         }
         Ok(covers)
@@ -260,7 +270,9 @@ mod tests {
         assert_eq!(covers(Query::tags(["product:a", "order:1"]).expect("query")).expect("held"), ["order:1"]);
         let shared = Query::tags(["note:n", "product:a"]).expect("query").or(Query::tag("product:a").expect("query"));
         assert_eq!(covers(shared).expect("held"), ["product:a"]);
-        for refused in [Query::all(), Query::types(["T"]).expect("query"), Query::tag("note:n").expect("query"), Query::tag("plain").expect("query")] {
+        for refused in
+            [Query::all(), Query::types(["T"]).expect("query"), Query::tag("note:n").expect("query"), Query::tag("plain").expect("query")]
+        {
             assert!(covers(refused.clone()).is_err(), "{refused:?}");
         }
         let composite = settings("env/platform", &["x"]);

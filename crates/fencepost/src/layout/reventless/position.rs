@@ -91,7 +91,15 @@ mod tests {
         assert_eq!(third.text(), format!("{counted}-003"));
         assert_eq!(At::parse(&third.text()), Some(third));
         assert_eq!(At::parse(&format!("1719100800000-{UUID}-002")).map(|at| at.index()), Some(1));
-        for bad in ["", "FENCE", "1719100800000", "1719100800000-1-2", &format!("171910080000-{UUID}"), &format!("{counted}-x"), &format!("{counted}x")] {
+        for bad in [
+            "",
+            "FENCE",
+            "1719100800000",
+            "1719100800000-1-2",
+            &format!("171910080000-{UUID}"),
+            &format!("{counted}-x"),
+            &format!("{counted}x"),
+        ] {
             assert_eq!(At::parse(bad), None, "{bad}");
         }
     }

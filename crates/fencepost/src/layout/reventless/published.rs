@@ -71,7 +71,8 @@ impl Reventless {
             [tag] if self.is_cross(tag) => {
                 let (key, value) = split(tag)?;
                 let name = format!("{TAG}{key}");
-                let find = Find { index: Some(name.clone()), range, freshness: Freshness::Eventual, ..Find::new(table, &name, text(value)) };
+                let find =
+                    Find { index: Some(name.clone()), range, freshness: Freshness::Eventual, ..Find::new(table, &name, text(value)) };
                 let keys: Vec<_> = self.dynamo().items(op, find).try_collect().await?;
                 let mut all = Vec::new();
                 for key in keys {
@@ -87,7 +88,12 @@ impl Reventless {
             }
             _ => {
                 let all = composite(&tags.into_iter().cloned().collect::<Vec<_>>());
-                let find = Find { index: Some(TAG_COMPOSITE.into()), range, freshness: Freshness::Eventual, ..Find::new(table, TAG_COMPOSITE, text(all)) };
+                let find = Find {
+                    index: Some(TAG_COMPOSITE.into()),
+                    range,
+                    freshness: Freshness::Eventual,
+                    ..Find::new(table, TAG_COMPOSITE, text(all))
+                };
                 self.dynamo().items(op, find).try_collect().await?
             }
         };
@@ -186,7 +192,14 @@ impl Reventless {
         roles
     }
 
-    fn fence_write(&self, cover: &Cover, role: &Role, conditional: bool, after: Option<&str>, base: &crate::dynamo::item::Value) -> Option<Write> {
+    fn fence_write(
+        &self,
+        cover: &Cover,
+        role: &Role,
+        conditional: bool,
+        after: Option<&str>,
+        base: &crate::dynamo::item::Value,
+    ) -> Option<Write> {
         let mut terms = Terms::default();
         let mut conditions = Vec::new();
         let guarded: BTreeSet<&String> = match (conditional, after) {

@@ -121,7 +121,14 @@ impl Reventless {
     }
 
     /// Every event on a cover behind a stamp, in order, each once.
-    pub(super) async fn on_cover(&self, op: &Op, cover: &Cover, after: Option<u64>, more: bool, freshness: Freshness) -> Result<Vec<Stored>> {
+    pub(super) async fn on_cover(
+        &self,
+        op: &Op,
+        cover: &Cover,
+        after: Option<u64>,
+        more: bool,
+        freshness: Freshness,
+    ) -> Result<Vec<Stored>> {
         let mut shelves = vec![self.shelf(cover)?];
         shelves.extend(more.then(|| Shelf::Pointers(pointers(cover))));
         let mut events: Vec<Stored> = Vec::new();

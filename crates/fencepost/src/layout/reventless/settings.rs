@@ -42,7 +42,12 @@ pub(super) fn check_key(key: &str) -> Result<()> {
     if !key.is_empty() && key.chars().all(is_key) && key != "composite" {
         return Ok(());
     }
-    Err(Refused::BadName { what: "tag key", name: key.into(), rule: "letters, digits, _ - . and not \"composite\", which is an index of its own" }.into())
+    Err(Refused::BadName {
+        what: "tag key",
+        name: key.into(),
+        rule: "letters, digits, _ - . and not \"composite\", which is an index of its own",
+    }
+    .into())
 }
 
 impl FromStr for Partition {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Reads, Reventless};
 use super::append::Run;
 use super::fence::{Fence, Seen};
 use super::item::{self, Once};
 use super::place::Cover;
 use super::plan::Part;
 use super::position::At;
+use super::{Reads, Reventless};
 use crate::dynamo::{Freshness, Op, Verdict};
 use crate::error::{Error, Refused, Result};
 use crate::event::CommitId;
@@ -58,9 +58,10 @@ impl Reventless {
         parts: &[Part],
         verdicts: Vec<Verdict>,
     ) -> Result<Option<(Committed, Option<Seen>)>> {
-        let taken = parts.iter().zip(&verdicts).any(|(part, verdict)| {
-            matches!(verdict, Verdict::Found(_)) && matches!(part, Part::Event | Part::Pointer | Part::Once)
-        });
+        let taken = parts
+            .iter()
+            .zip(&verdicts)
+            .any(|(part, verdict)| matches!(verdict, Verdict::Found(_)) && matches!(part, Part::Event | Part::Pointer | Part::Once));
         // Nobody else has our keys; and hidden by another reason, our commit may be there.
         if (taken || run.doubt)
             && let Some(done) = self.landed_before_at(op, run, stamp, Some(exact)).await?

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Reads, Reventless};
 use super::fence::{Fence, Seen};
 use super::item::Stored;
 use super::place::Cover;
 use super::position::At;
 use super::token::Held;
+use super::{Reads, Reventless};
 use crate::dynamo::{Freshness, Op, TRANSACTION_ITEMS};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::CommitId;
@@ -102,7 +102,12 @@ impl Reventless {
         }
         // Every event is judged by the whole query, and is in the model if any cover that it lies on had been read as far.
         let in_model = |event: &Stored, covers: &BTreeMap<Cover, Seen>| {
-            event.is_ours() && self.settings().fences(&event.written).keys().any(|cover| covers.get(cover).is_some_and(|seen| event.at.stamp <= seen.stamp))
+            event.is_ours()
+                && self
+                    .settings()
+                    .fences(&event.written)
+                    .keys()
+                    .any(|cover| covers.get(cover).is_some_and(|seen| event.at.stamp <= seen.stamp))
         };
         all.retain(|event| query.matches(&event.recorded.event_type, &event.recorded.tags));
         all.retain(|event| !event.is_ours() || in_model(event, &covers));
@@ -185,7 +190,8 @@ impl Reventless {
 /// A model that was read before the peer wrote on its covers cannot be read on: where the peer puts an event, it may lie before what was
 /// read. What it left on the fence tells, unless it is ours.
 fn late(before: &Seen, fence: &Fence, events: &[Stored]) -> Result<()> {
-    let commits: HashMap<CommitId, u64> = events.iter().filter(|event| event.is_ours()).map(|event| (event.at.commit, event.at.stamp)).collect();
+    let commits: HashMap<CommitId, u64> =
+        events.iter().filter(|event| event.is_ours()).map(|event| (event.at.commit, event.at.stamp)).collect();
     let ours = |position: &str| At::parse(position).is_some_and(|at| commits.contains_key(&at.commit));
     let asked = |of: &&String| !before.typed || before.types.contains_key(*of);
     let moved = fence.positions.iter().filter(|(of, _)| asked(of));

@@ -213,7 +213,9 @@ pub async fn a11_commit_is_found_by_its_id(s: Subject) {
     let id = |n: u128| CommitId(Uuid::from_u128(n));
     put(&log, "Noted", "before", &["a"]).await;
     // Events on tags that share nothing, and more of them than a slot holds.
-    let many = (0..300.min(s.capabilities.max_events / 2)).map(|n| event("Noted", &format!("{n} {}", "x".repeat(100)), &["many"])).collect::<Vec<_>>();
+    let many = (0..300.min(s.capabilities.max_events / 2))
+        .map(|n| event("Noted", &format!("{n} {}", "x".repeat(100)), &["many"]))
+        .collect::<Vec<_>>();
     let commits = [vec![event("Noted", "1", &["a"])], vec![event("Noted", "2", &["a"]), event("Noted", "3", &["b"])], many];
     let mut first = Vec::new();
     for (n, events) in commits.into_iter().enumerate() {
