@@ -95,6 +95,8 @@ pub use feed::index::{
 #[doc(hidden)]
 pub use layout::ledger::Mutation;
 #[cfg(feature = "dynamo")]
+pub use layout::reventless::Fencing;
+#[cfg(feature = "dynamo")]
 pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
@@ -118,6 +120,8 @@ pub mod _docs {
     pub mod ledger {}
     #[doc = include_str!("../docs/layouts/event_store_adapter.md")]
     pub mod event_store_adapter {}
+    #[doc = include_str!("../docs/layouts/reventless.md")]
+    pub mod reventless {}
 }
 
 // The README and the guide, compiled as they stand; only in doctests, since they lie outside the package.

@@ -204,6 +204,8 @@ pub struct Capabilities {
     pub boundaries: bool,
     /// Conditions and reads without a tag: all events, or types that are not indexed.
     pub untagged_conditions: bool,
+    /// Types can be declared as indexed, and then conditions and reads on them alone are held.
+    pub indexed_types: bool,
     /// Reads without a tag, and the position of the newest event.
     pub untagged_reads: bool,
     /// Positions are 1, 2, 3 …, and serve as `after` of a condition.
@@ -220,6 +222,8 @@ pub struct Capabilities {
     pub max_bytes: usize,
     /// The snapshots of a stream.
     pub snapshots: Snapshots,
+    /// Bodies are JSON, kept as values: other bytes are refused, and the same value comes back, perhaps spelt otherwise.
+    pub json_bodies: bool,
 }
 
 /// Which snapshots of a stream are kept.

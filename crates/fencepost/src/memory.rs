@@ -106,6 +106,7 @@ impl Memory {
         Capabilities {
             boundaries: true,
             untagged_conditions: true,
+            indexed_types: true,
             untagged_reads: true,
             counted_positions: true,
             feed: true,
@@ -114,6 +115,7 @@ impl Memory {
             max_body: MAX_BODY_BYTES,
             max_bytes: 4 * MAX_BODY_BYTES,
             snapshots: Snapshots::Each,
+            json_bodies: false,
         }
     }
 

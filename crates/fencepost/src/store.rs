@@ -262,7 +262,8 @@ impl Builder {
             self.tables().create_on(&dynamo, &TableOptions::default()).await?;
         }
         let specs = self.tables().specs();
-        let layout = self.choice.open(dynamo).await?;
+        // Boxed: the futures of all layouts in one would be too deep a type for those who await it.
+        let layout = Box::pin(self.choice.open(dynamo)).await?;
         Ok(Store { log: layout.log(), feed: feed::of(&layout), layout, specs })
     }
 
@@ -298,6 +299,7 @@ impl Tables {
     }
 
     pub(crate) async fn create_on(&self, dynamo: &Dynamo, options: &TableOptions) -> Result<Vec<(String, bool)>> {
+        self.builder.choice.may_create(dynamo).await?;
         let mut made = Vec::new();
         for spec in self.specs() {
             let op = dynamo.long_op();

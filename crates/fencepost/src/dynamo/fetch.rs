@@ -44,8 +44,6 @@ pub(crate) enum Range {
     Before(String, Value),
     /// This one and those behind it.
     From(String, Value),
-    /// That begin so.
-    Begins(String, Value),
 }
 
 impl Range {
@@ -61,7 +59,6 @@ impl Range {
             Range::After(name, value) => ("#h = :h AND #r > :a", name, value, None),
             Range::Before(name, value) => ("#h = :h AND #r < :a", name, value, None),
             Range::From(name, value) => ("#h = :h AND #r >= :a", name, value, None),
-            Range::Begins(name, value) => ("#h = :h AND begins_with(#r, :a)", name, value, None),
         }
     }
 }

@@ -122,7 +122,7 @@ impl Cursor {
             // Only the first epoch after a resume begins in the middle.
             let skip = if epoch.number == self.end.0 { self.end.1 } else { 0 };
             for (entry, behind) in epoch.entries.iter().zip(1..).skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
-                if entry.namespace == self.log.side().namespace() && entry.may_match(&self.query) {
+                if entry.namespace == self.log.side().namespace() && entry.may_match(&self.query, self.log.slots_name_all_tags()) {
                     let at = (epoch.number, behind - 1);
                     let behind = if behind == count { (epoch.number + 1, 0) } else { (epoch.number, behind) };
                     self.ahead.push_back(Ahead { commit: entry.clone(), at, behind });

@@ -46,6 +46,7 @@ pub(crate) fn indexable(layout: &Layout) -> Option<Arc<dyn Indexable>> {
         Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => None,
         Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
         Layout::EventStoreAdapter(adapter) => Some(Arc::new(adapter.clone())),
+        Layout::Reventless(table) => Some(Arc::new(table.clone())),
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod event_store_adapter;
 pub(crate) mod ledger;
+pub(crate) mod reventless;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use self::event_store_adapter::EventStoreAdapter;
 use self::ledger::Ledger;
+use self::reventless::Reventless;
 use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, Op};
 use crate::error::{Refused, Result};
@@ -23,6 +25,7 @@ use crate::url::StoreUrl;
 pub(crate) enum Choice {
     Ledger(ledger::Options),
     EventStoreAdapter(event_store_adapter::Options),
+    Reventless(reventless::Options),
 }
 
 impl Choice {
@@ -31,10 +34,14 @@ impl Choice {
             "ledger" => Ok(Choice::Ledger(ledger::Options::of(url)?)),
             "event-store-adapter-v3" => Ok(Choice::EventStoreAdapter(event_store_adapter::Options::v3(url)?)),
             "event-store-adapter-v5" => Ok(Choice::EventStoreAdapter(event_store_adapter::Options::v5(url)?)),
+            "reventless" => Ok(Choice::Reventless(reventless::Options::of(url)?)),
             other => {
                 let what = format!("layout={other}");
-                Err(Refused::Unsupported { what, remedy: "this release has ledger, event-store-adapter-v3, event-store-adapter-v5".into() }
-                    .into())
+                Err(Refused::Unsupported {
+                    what,
+                    remedy: "this release has ledger, event-store-adapter-v3, event-store-adapter-v5, reventless".into(),
+                }
+                .into())
             }
         }
     }
@@ -44,6 +51,7 @@ impl Choice {
         match self {
             Choice::Ledger(options) => options.specs(),
             Choice::EventStoreAdapter(options) => options.specs(),
+            Choice::Reventless(options) => options.specs(),
         }
     }
     /// What each role does to them, and to the side table.
@@ -51,6 +59,14 @@ impl Choice {
         match self {
             Choice::Ledger(options) => options.rights(),
             Choice::EventStoreAdapter(options) => options.rights(),
+            Choice::Reventless(options) => options.rights(),
+        }
+    }
+    /// Whether the tables can be made as they are asked for: said before any is.
+    pub(crate) async fn may_create(&self, dynamo: &Dynamo) -> Result<()> {
+        match self {
+            Choice::Ledger(_) | Choice::EventStoreAdapter(_) => Ok(()),
+            Choice::Reventless(options) => Reventless::may_create(dynamo, options).await,
         }
     }
     /// Creates what is in the tables before any event. Each thing's name, and whether it was created now.
@@ -67,12 +83,17 @@ impl Choice {
                     event_store_adapter::Kind::V3(_) => Vec::new(),
                 })
             }
+            Choice::Reventless(options) => {
+                let created = Reventless::create(dynamo, options).await?;
+                Ok(vec![(format!("settings of {}", options.table), created)])
+            }
         }
     }
     pub(crate) async fn open(self, dynamo: Dynamo) -> Result<Layout> {
         Ok(match self {
             Choice::Ledger(options) => Layout::Ledger(Ledger::open(dynamo, options).await?),
             Choice::EventStoreAdapter(options) => Layout::EventStoreAdapter(EventStoreAdapter::open(dynamo, options).await?),
+            Choice::Reventless(options) => Layout::Reventless(Reventless::open(dynamo, options).await?),
         })
     }
 }
@@ -82,6 +103,7 @@ impl Choice {
 pub(crate) enum Layout {
     Ledger(Ledger),
     EventStoreAdapter(EventStoreAdapter),
+    Reventless(Reventless),
 }
 
 impl Layout {
@@ -90,6 +112,7 @@ impl Layout {
         match self {
             Layout::Ledger(_) => "ledger",
             Layout::EventStoreAdapter(adapter) => adapter.options().layout(),
+            Layout::Reventless(_) => "reventless",
         }
     }
     /// With boundaries, where it can hold them.
@@ -97,12 +120,14 @@ impl Layout {
         match self {
             Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
             Layout::EventStoreAdapter(_) => None,
+            Layout::Reventless(table) => Some(Arc::new(table.clone())),
         }
     }
     pub(crate) fn streams(&self) -> Arc<dyn StreamStore> {
         match self {
             Layout::Ledger(ledger) => Arc::new(ledger.clone()),
             Layout::EventStoreAdapter(adapter) => Arc::new(adapter.clone()),
+            Layout::Reventless(table) => Arc::new(table.clone()),
         }
     }
     /// Where checkpoints, states and cells are.
@@ -110,12 +135,14 @@ impl Layout {
         match self {
             Layout::Ledger(ledger) => ledger.side(),
             Layout::EventStoreAdapter(adapter) => adapter.side(),
+            Layout::Reventless(table) => table.side(),
         }
     }
     pub(crate) fn capabilities(&self) -> Capabilities {
         match self {
             Layout::Ledger(ledger) => ledger.capabilities(),
             Layout::EventStoreAdapter(adapter) => adapter.capabilities(),
+            Layout::Reventless(table) => table.capabilities(),
         }
     }
     /// What it was opened with, for people.
@@ -123,6 +150,7 @@ impl Layout {
         match self {
             Layout::Ledger(ledger) => ledger.settings().shown(),
             Layout::EventStoreAdapter(adapter) => adapter.options().shown(),
+            Layout::Reventless(table) => table.shown(),
         }
     }
     /// Commits and events, where they are counted without a scan.
@@ -130,12 +158,14 @@ impl Layout {
         match self {
             Layout::Ledger(ledger) => ledger.counts(op).await,
             Layout::EventStoreAdapter(_) => Ok(None),
+            Layout::Reventless(_) => Ok(None),
         }
     }
     pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
         match self {
             Layout::Ledger(ledger) => ledger.verify(progress).await,
             Layout::EventStoreAdapter(adapter) => adapter.verify(progress).await,
+            Layout::Reventless(table) => table.verify(progress).await,
         }
     }
     pub(crate) async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
@@ -143,6 +173,7 @@ impl Layout {
             Layout::Ledger(ledger) => ledger.collect_garbage(older_than).await,
             // Nothing is written before its commit.
             Layout::EventStoreAdapter(_) => Ok(Collected::default()),
+            Layout::Reventless(_) => Ok(Collected::default()),
         }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 pub(crate) mod first_snapshot;
+pub(crate) mod keyed;
 pub(crate) mod settled;
 
 use fencepost::testing::conformance::{INDEXED_TYPES, Subject};

@@ -90,6 +90,7 @@ impl EventStoreAdapter {
         Capabilities {
             boundaries: false,
             untagged_conditions: false,
+            indexed_types: false,
             untagged_reads: false,
             counted_positions: false,
             feed: cfg!(feature = "streams"),
@@ -102,6 +103,7 @@ impl EventStoreAdapter {
                 Kind::V5 { .. } => Snapshots::Newest,
                 Kind::V3(_) => Snapshots::Single,
             },
+            json_bodies: false,
         }
     }
 

@@ -238,6 +238,7 @@ impl Ledger {
         Capabilities {
             boundaries: true,
             untagged_conditions: lanes,
+            indexed_types: true,
             untagged_reads: lanes,
             counted_positions: self.settings().counted(),
             feed: lanes || cfg!(feature = "streams"),
@@ -247,6 +248,7 @@ impl Ledger {
             max_body: MAX_BODY_BYTES,
             max_bytes: MAX_COMMIT_BYTES,
             snapshots: Snapshots::Each,
+            json_bodies: false,
         }
     }
 }

@@ -330,20 +330,17 @@ pub async fn t17_many_pages(s: Subject) {
             middle = Some(s.streams.load(&a, LoadOptions::default().latest()).await.must().token);
         }
     }
-    let fits = large.len() <= s.capabilities.max_body;
-    match fits {
-        true => drop(add(&s, &a, &[&large]).await),
-        false => {
-            let refused = s.streams.append(&a, step(&[&large])).await;
-            assert!(matches!(refused, Err(Error::Refused(Refused::TooLong { .. }))), "{refused:?}");
-            add(&s, &a, &[&large[..s.capabilities.max_body]]).await;
-        }
+    if large.len() > s.capabilities.max_body {
+        let refused = s.streams.append(&a, step(&[&large])).await;
+        assert!(matches!(refused, Err(Error::Refused(Refused::TooLong { .. }))), "{refused:?}");
     }
+    // Where bodies are JSON, a label has quotes around it.
+    let room = s.capabilities.max_body - if s.capabilities.json_bodies { 64 } else { 0 };
+    let last = &large[..large.len().min(room)];
+    add(&s, &a, &[last]).await;
     let loaded = s.streams.load(&a, LoadOptions::default()).await.must();
     assert_eq!(versions(&loaded.events), (1..=601).collect::<Vec<_>>());
-    assert!(
-        label(&loaded.events[600]).len() == large.len().min(s.capabilities.max_body) && label(&loaded.events[599]).starts_with("29.19.")
-    );
+    assert!(label(&loaded.events[600]) == last && label(&loaded.events[599]).starts_with("29.19."));
     let rest = s.streams.load(&a, LoadOptions::default().since(middle.expect("it was taken"))).await.must();
     assert!(rest.events[..] == loaded.events[300..]);
     let mut backwards = s.streams.read_stream(&a, StreamReadOptions::default().backwards()).await.must();
