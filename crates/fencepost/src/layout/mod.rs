@@ -33,8 +33,11 @@ impl Choice {
             "event-store-adapter-v5" => Ok(Choice::EventStoreAdapter(event_store_adapter::Options::v5(url)?)),
             other => {
                 let what = format!("layout={other}");
-                Err(Refused::Unsupported { what, remedy: "this release has ledger, event-store-adapter-v3, event-store-adapter-v5".into() }
-                    .into())
+                Err(Refused::Unsupported {
+                    what,
+                    remedy: "this release has ledger, event-store-adapter-v3 and event-store-adapter-v5".into(),
+                }
+                .into())
             }
         }
     }
