@@ -102,12 +102,11 @@ impl Copy {
         drop(self.from.events(Query::all(), None)?);
         let target = self.to.writable()?;
         let mark = self.load().await?;
-        if mark.is_none() && self.others == Others::Differ && self.to.capabilities.untagged_reads {
-            if target.first(None).await?.is_some() {
-                let what = "copying into a store that holds other events".into();
-                let remedy = "choose an empty one, or say that the two shall mix; a copy goes on only under the name it began with".into();
-                return Err(Refused::Unsupported { what, remedy }.into());
-            }
+        let alone = mark.is_none() && self.others == Others::Differ;
+        if alone && self.to.capabilities.untagged_reads && target.first(None).await?.is_some() {
+            let what = "copying into a store that holds other events".into();
+            let remedy = "choose an empty one, or say that the two shall mix; a copy goes on only under the name it began with".into();
+            return Err(Refused::Unsupported { what, remedy }.into());
         }
         Ok(Plan { losses: losses(&self.from, &self.to), resumes_after: mark.map(|(mark, _)| mark.events) })
     }

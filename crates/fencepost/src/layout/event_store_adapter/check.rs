@@ -56,7 +56,7 @@ impl EventStoreAdapter {
         }
         self.check_heads(&streams, &mut report, progress).await?;
         report.findings.sort_by(|a, b| (&a.item, &a.problem).cmp(&(&b.item, &b.problem)));
-        report.units = op.units();
+        report.units += op.units();
         Ok(report)
     }
 

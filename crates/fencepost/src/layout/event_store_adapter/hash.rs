@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+/// The shard of a type and a value, of so many.
+type Shard = dyn Fn(&str, &str, u64) -> i64 + Send + Sync;
+
 /// Which client's hash spreads the aggregates over shards.
 #[derive(Clone)]
 pub(crate) enum KeyHash {
@@ -15,7 +18,7 @@ pub(crate) enum KeyHash {
     /// 31 times and add over the UTF-16 of type and value, as an unsigned number of 32 bits.
     Js,
     /// The caller's: type, value, number of shards.
-    Own(Arc<dyn Fn(&str, &str, u64) -> i64 + Send + Sync>),
+    Own(Arc<Shard>),
 }
 
 impl fmt::Debug for KeyHash {

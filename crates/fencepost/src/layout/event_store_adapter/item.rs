@@ -65,12 +65,15 @@ impl Row {
     pub(super) fn is_last(&self) -> bool {
         self.index + 1 == self.count
     }
+    #[cfg(feature = "streams")]
     pub(super) fn count(&self) -> u32 {
         self.count
     }
+    #[cfg(feature = "streams")]
     pub(super) fn event_type(&self) -> &EventType {
         &self.event_type
     }
+    #[cfg(feature = "streams")]
     pub(super) fn stamp(&self) -> u64 {
         micros(self.occurred)
     }
@@ -227,6 +230,7 @@ pub(super) fn head(stream: &StreamName, events: &[New<'_>]) -> Item {
 }
 
 /// What the head's stream tells: the stream, its last version, when the last event occurred, and the types of the commit's events.
+#[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "the index alone asks when, and of which types"))]
 pub(super) struct Headed {
     pub(super) stream: StreamName,
     pub(super) version: u64,
