@@ -1,5 +1,7 @@
 //! The layout of Reventless' DcbEventLog: items as the published page has them, both ways; what it holds beside its peer; what it costs;
 //! what it refuses; its feed; and the truth under faults. The hazards of the published algorithm are in `reventless_hazards.rs`.
+//!
+//! over 600 lines because one binary links once: a layout's own tests stand together.
 
 mod bare_sdk;
 mod support;
@@ -394,6 +396,45 @@ async fn settings_are_recorded_with_the_table_and_held_against_the_url() {
     }
     let undeclared = Table::new("untagged=scan").builder().open().await.map(drop);
     assert!(matches!(&undeclared, Err(Error::Refused(Refused::Url { why })) if why.contains("partition=")), "{undeclared:?}");
+}
+
+#[tokio::test]
+async fn reads_are_lazy_in_batches_and_each_event_comes_once() {
+    let table = Table::new("partition=order&cross=product");
+    let faults = Faults::new(table.engine.http_client(), 1);
+    let log = table.through(&faults).await;
+    for order in 0..3 {
+        let some = (0..40).map(|_| event("T", &[&format!("order:{order}"), "product:p"]));
+        log.append(Append::new(some)).await.expect("append");
+    }
+    let query = tag("product:p").or(tag("order:1")).or(Query::tags(["order:2", "product:p"]).expect("query"));
+    let calls = || (faults.calls("Query"), faults.calls("BatchGetItem"));
+    let before = calls();
+    let all = log.read_all(&query, ReadOptions::default()).await.expect("read");
+    assert!(all.len() == 120 && all.is_sorted_by(|a, b| a.position < b.position), "{} events", all.len());
+    assert_eq!(calls().1 - before.1, 2, "a hundred keys a batch");
+    assert_eq!(log.source(&query, None).await.expect("source").events, all);
+    let before = calls();
+    let first = log.read(&tag("order:1"), ReadOptions::default().limit(3)).collect::<Vec<_>>().await;
+    assert!(first.len() == 3 && calls().0 - before.0 <= 2, "a page of the partition, and one of its pointers");
+}
+
+#[tokio::test]
+async fn decisions_read_at_half_the_units_where_that_is_asked_for_and_shows_all() {
+    let mut costs = Vec::new();
+    for parameters in ["partition=order", "partition=order&consistency=escalate", "partition=order&consistency=eventual"] {
+        let log = Table::new(parameters).log().await;
+        for _ in 0..2 {
+            log.append(Append::new((0..40).map(|_| event("T", &["order:1"])))).await.expect("append");
+        }
+        let sourced = log.source(&tag("order:1"), None).await.expect("source");
+        assert_eq!((sourced.events.len(), sourced.at_one_instant), (80, true));
+        // The fence costs one unit, strongly.
+        costs.push(sourced.units.read - 1.0);
+        let nothing = log.source(&tag("order:1"), Some(&sourced.token)).await.expect("delta");
+        assert_eq!((nothing.units.read, nothing.units.requests), (1.0, 1), "nothing new: the fence alone");
+    }
+    assert_eq!([costs[1] * 2.0, costs[2] * 2.0], [costs[0]; 2]);
 }
 
 // ---- faults ----
