@@ -394,6 +394,9 @@ async fn settings_are_recorded_with_the_table_and_held_against_the_url() {
         let refused = open(differs).await;
         assert!(matches!(refused, Err(Error::Refused(Refused::Differs { .. }) | Error::Unavailable(_))), "{differs}: {refused:?}");
     }
+    // Every index that it asks for is there, and still it is another declaration.
+    let swapped = open("partition=product&cross=order").await;
+    assert!(matches!(swapped, Err(Error::Refused(Refused::Differs { what: "partition", .. }))), "{swapped:?}");
     let undeclared = Table::new("untagged=scan").builder().open().await.map(drop);
     assert!(matches!(&undeclared, Err(Error::Refused(Refused::Url { why })) if why.contains("partition=")), "{undeclared:?}");
 }
