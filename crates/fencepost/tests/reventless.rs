@@ -1,5 +1,7 @@
 //! The layout of Reventless' DcbEventLog: items as the published page has them, both ways; what it holds beside its peer; what it costs;
 //! what it refuses; its feed; and the truth under faults. The hazards of the published algorithm are in `reventless_hazards.rs`.
+//!
+//! over 600 lines because one binary links once: a layout's own tests stand together.
 
 mod bare_sdk;
 mod support;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue as Value;
 use fencepost::moving::Copy;
 use fencepost::testing::oracle::{self, Oracle};
-use fencepost::testing::{Chances, Fault, Faults, Rule};
+use fencepost::testing::{Chances, Fault, Faults, Gate, Rule};
 use fencepost::{
     After, Append, Cache, Delivery, Engine, Error, Event, EventLog, EventLogExt, Expect, From, IndexOptions, LoadOptions, Query,
     ReadOptions, Refused, Step, Store, StreamName, Timeouts, Units, decision, fold,
@@ -303,6 +305,11 @@ async fn several_values_of_a_key_supersets_and_odd_tags_are_found_exactly() {
     }
     let verified = table.open().await.verify(&|_| ()).await.expect("verify");
     assert!(verified.findings.is_empty() && verified.events == 4, "{verified:?}");
+    // A restore may tear a commit apart (H16): a fence without its events, or events without their fence.
+    let fence = [("id", "fence#order:3"), ("position", "FENCE")].map(|(name, value)| (name.to_owned(), Value::S(value.into())));
+    table.client().delete_item().table_name(TABLE).set_key(Some(fence.into())).send().await.expect("torn");
+    let torn = table.open().await.verify(&|_| ()).await.expect("verify");
+    assert!(torn.findings.iter().any(|finding| finding.item == "fence#order:3 @FENCE"), "{torn:?}");
 }
 
 #[tokio::test]
@@ -392,8 +399,50 @@ async fn settings_are_recorded_with_the_table_and_held_against_the_url() {
         let refused = open(differs).await;
         assert!(matches!(refused, Err(Error::Refused(Refused::Differs { .. }) | Error::Unavailable(_))), "{differs}: {refused:?}");
     }
+    // Every index that it asks for is there, and still it is another declaration.
+    let swapped = open("partition=product&cross=order").await;
+    assert!(matches!(swapped, Err(Error::Refused(Refused::Differs { what: "partition", .. }))), "{swapped:?}");
     let undeclared = Table::new("untagged=scan").builder().open().await.map(drop);
     assert!(matches!(&undeclared, Err(Error::Refused(Refused::Url { why })) if why.contains("partition=")), "{undeclared:?}");
+}
+
+#[tokio::test]
+async fn reads_are_lazy_in_batches_and_each_event_comes_once() {
+    let table = Table::new("partition=order&cross=product");
+    let faults = Faults::new(table.engine.http_client(), 1);
+    let log = table.through(&faults).await;
+    for order in 0..3 {
+        let some = (0..40).map(|_| event("T", &[&format!("order:{order}"), "product:p"]));
+        log.append(Append::new(some)).await.expect("append");
+    }
+    let query = tag("product:p").or(tag("order:1")).or(Query::tags(["order:2", "product:p"]).expect("query"));
+    let calls = || (faults.calls("Query"), faults.calls("BatchGetItem"));
+    let before = calls();
+    let all = log.read_all(&query, ReadOptions::default()).await.expect("read");
+    assert!(all.len() == 120 && all.is_sorted_by(|a, b| a.position < b.position), "{} events", all.len());
+    assert_eq!(calls().1 - before.1, 2, "a hundred keys a batch");
+    assert_eq!(log.source(&query, None).await.expect("source").events, all);
+    let before = calls();
+    let first = log.read(&tag("order:1"), ReadOptions::default().limit(3)).collect::<Vec<_>>().await;
+    assert!(first.len() == 3 && calls().0 - before.0 <= 2, "a page of the partition, and one of its pointers");
+}
+
+#[tokio::test]
+async fn decisions_read_at_half_the_units_where_that_is_asked_for_and_shows_all() {
+    let mut costs = Vec::new();
+    for parameters in ["partition=order", "partition=order&consistency=escalate", "partition=order&consistency=eventual"] {
+        let log = Table::new(parameters).log().await;
+        for _ in 0..2 {
+            log.append(Append::new((0..40).map(|_| event("T", &["order:1"])))).await.expect("append");
+        }
+        let sourced = log.source(&tag("order:1"), None).await.expect("source");
+        assert_eq!((sourced.events.len(), sourced.at_one_instant), (80, true));
+        // The fence costs one unit, strongly.
+        costs.push(sourced.units.read - 1.0);
+        let nothing = log.source(&tag("order:1"), Some(&sourced.token)).await.expect("delta");
+        assert_eq!((nothing.units.read, nothing.units.requests), (1.0, 1), "nothing new: the fence alone");
+    }
+    assert_eq!([costs[1] * 2.0, costs[2] * 2.0], [costs[0]; 2]);
 }
 
 // ---- faults ----
@@ -451,13 +500,48 @@ async fn what_stays_unanswered_is_in_doubt_and_the_repeat_settles_it() {
         let first = other.append(Append::new([event("T", &["order:1"])]).again(doubt.commit, base.clone())).await.expect("again");
         let count = other.source(&tag("order:1"), None).await.expect("source").events.len();
         assert_eq!(count, 2, "{fault:?}");
-        if landed {
-            let again = other.append(Append::new([event("T", &["order:1"])]).again(doubt.commit, base.clone())).await.expect("and again");
-            assert_eq!(first.positions, again.positions);
-            let reused = other.append(Append::new([event("U", &["order:1"])]).again(doubt.commit, base)).await;
-            assert!(matches!(reused, Err(Error::Refused(Refused::Reused { .. }))), "{reused:?}");
-        }
+        let again = other.append(Append::new([event("T", &["order:1"])]).again(doubt.commit, base.clone())).await.expect("and again");
+        assert_eq!(first.positions, again.positions);
+        let reused = other.append(Append::new([event("U", &["order:1"])]).again(doubt.commit, base)).await;
+        assert!(matches!(reused, Err(Error::Refused(Refused::Reused { .. }))), "{reused:?}");
     }
+}
+
+/// The try in doubt is still on its way when the repeat looks, and lands between two tries of the repeat: one commit all the same.
+#[tokio::test]
+async fn a_try_that_lands_while_it_is_repeated_is_one_commit() {
+    let table = Table::new("partition=order");
+    let faults = Faults::new(table.engine.http_client(), 1);
+    let (gate, held) = (Gate::new(), Gate::new());
+    let slow = Timeouts { attempts: 1, attempt: Duration::from_millis(100), ..QUICK };
+    let log = support::open(table.builder().timeouts(slow).http_client(faults.http_client())).await.log().expect("log");
+    log.append(Append::new([event("T", &["order:1"])])).await.expect("warm");
+    faults.script(Rule::on("TransactWriteItems").nth(1).lose_request());
+    let answer = log.append(Append::new([event("T", &["order:1"])])).await;
+    let Err(Error::InDoubt(doubt)) = answer else { panic!("{answer:?}") };
+    // The repeat knows an older fence than the try in doubt did, so its own first try fails; meanwhile that one lands.
+    let near = Faults::new(table.engine.http_client(), 2);
+    let other = table.through(&near).await;
+    near.script(Rule::on("TransactWriteItems").nth(1).pause_after(&gate));
+    near.script(Rule::on("TransactWriteItems").nth(2).pause_before(&held));
+    let moved = table.log().await;
+    let repeat = tokio::spawn({
+        let (commit, base) = (doubt.commit, doubt.base.clone());
+        async move {
+            other.source(&tag("order:1"), None).await.expect("remembers the fence");
+            moved.append(Append::new([event("U", &["order:1"])])).await.expect("which moves");
+            other.append(Append::new([event("T", &["order:1"])]).again(commit, base)).await
+        }
+    });
+    gate.reached(1).await;
+    gate.open();
+    held.reached(1).await;
+    let late =
+        table.log().await.append(Append::new([event("T", &["order:1"])]).again(doubt.commit, doubt.base.clone())).await.expect("lands");
+    held.open();
+    let again = repeat.await.expect("joins").expect("settled");
+    let count = table.log().await.source(&Query::item(["T"], ["order:1"]).expect("query"), None).await.expect("source").events.len();
+    assert_eq!(count, 2, "{late:?} and {again:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -39,6 +39,8 @@ pub(super) struct Run<'a> {
     pub(super) known: BTreeMap<Cover, Fence>,
     /// Where the try under way, or the one in doubt, put its first event.
     pub(super) began: Option<Began>,
+    /// The stamp of the try that this run repeats. It may land yet: what fails a try of ours need not fail that one.
+    pub(super) repeats: Option<u64>,
     pub(super) doubt: bool,
     /// The stream that it is to: its fence must be known, so that its events can be counted.
     pub(super) stream: Option<&'a Cover>,
@@ -55,7 +57,8 @@ impl Reventless {
             let (of, here) = (format!("partition {}", began.id), format!("partition {}", intent.first_id()));
             return Err(Refused::Foreign { what: "base", of, here }.into());
         }
-        let mut run = Run { intent, boundary: None, known: BTreeMap::new(), doubt: began.is_some(), began, stream };
+        let repeats = began.as_ref().map(|began| began.stamp);
+        let mut run = Run { intent, boundary: None, known: BTreeMap::new(), doubt: began.is_some(), began, repeats, stream };
         match self.settle_or_try(op, append, &mut run).await {
             // Whatever went wrong since: a try that may have landed is not undone by it.
             Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) => {
@@ -90,7 +93,9 @@ impl Reventless {
         for attempt in 0u32.. {
             let exact = self.exact(run);
             let (parts, writes) = self.a_try(run, stamp, &exact).writes();
-            run.began = Some(Began { table: self.table().into(), id: run.intent.first_id().into(), stamp, once: run.intent.once });
+            // What is looked for later is looked for from the first try on.
+            let from = run.repeats.unwrap_or(stamp);
+            run.began = Some(Began { table: self.table().into(), id: run.intent.first_id().into(), stamp: from, once: run.intent.once });
             match self.dynamo().write(op, HASH, writes).await {
                 Ok(Outcome::Done) => return Ok(self.landed(op, run, stamp, &exact)),
                 Ok(Outcome::Failed { verdicts, doubt }) => {

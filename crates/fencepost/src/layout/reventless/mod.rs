@@ -255,6 +255,10 @@ impl Reventless {
         self.dynamo().check_clock()?;
         let clock = u64::try_from(self.dynamo().env().now().as_microsecond()).unwrap_or(0);
         let at_least = clock.max(follows + 1);
+        // A position's milliseconds have thirteen digits: one behind such a stamp would sort before it.
+        if at_least >= 10_u64.pow(16) {
+            return Err(Error::corrupt("reventless", "a position beyond the year 2286 stands on a fence: nothing can follow it"));
+        }
         let last = self.0.stamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(at_least.max(last + 1)));
         Ok(at_least.max(last.unwrap_or(0) + 1))
     }

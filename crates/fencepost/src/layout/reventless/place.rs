@@ -130,7 +130,7 @@ impl Settings {
     /// One cover for each item, so that every event that matches moves one of them; with the types that are asked of it, none meaning any.
     pub(super) fn covers(&self, query: &Query) -> Result<BTreeMap<Cover, Option<BTreeSet<String>>>> {
         if query.is_all() {
-            return Err(untagged("all events"));
+            return Err(untagged("a query for all events"));
         }
         let mut covers: BTreeMap<Cover, Option<BTreeSet<String>>> = BTreeMap::new();
         for item in query.items() {
@@ -149,7 +149,7 @@ impl Settings {
     /// Covers that each hold an item, the cheapest to read first; at least one.
     pub(super) fn covers_of(&self, item: &QueryItem) -> Result<Vec<Cover>> {
         if item.tags().is_empty() {
-            return Err(untagged("types without a tag"));
+            return Err(untagged("a query by types without a tag"));
         }
         for tag in item.tags() {
             split(tag)?;

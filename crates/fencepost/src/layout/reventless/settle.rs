@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use futures::TryStreamExt;
+
 use super::append::Run;
 use super::fence::{Fence, Seen};
 use super::item::{self, Once};
 use super::place::Cover;
 use super::plan::Part;
-use super::position::At;
+use super::position::{At, floor};
 use super::{Reads, Reventless};
-use crate::dynamo::{Freshness, Op, Verdict};
+use crate::dynamo::item::{Attributes, Item, text};
+use crate::dynamo::{Find, Freshness, Op, Range, Verdict};
 use crate::error::{Error, Refused, Result};
 use crate::event::CommitId;
 use crate::log::Committed;
@@ -68,6 +71,11 @@ impl Reventless {
         {
             return Ok(Some(done));
         }
+        if let Some(repeated) = run.repeats
+            && let Some(done) = self.landed_before_at(op, run, repeated, None).await?
+        {
+            return Ok(Some(done));
+        }
         self.take_in(op, run, parts, verdicts).await?;
         let Some(boundary) = &run.boundary else { return Ok(None) };
         let looked = match boundary.fresh {
@@ -123,16 +131,17 @@ impl Reventless {
             let Some(found) = self.once(op, commit).await? else { return Ok(None) };
             (found.stamp, Some(found.digest))
         } else {
-            let first = item::key(run.intent.first_id(), &run.intent.at(stamp, 0).text());
-            let mut found = self.dynamo().get(op, self.table(), first, Freshness::Strong).await?;
-            if found.is_none() && exact.is_none() {
-                // A repeat with another number of events would have named its first one otherwise.
-                let other = At { suffix: u32::from(run.intent.drafts.len() == 1), ..At::of(stamp, commit, 0, 1) };
-                let other = item::key(run.intent.first_id(), &other.text());
-                found = self.dynamo().get(op, self.table(), other, Freshness::Strong).await?;
-            }
+            let found = match exact {
+                Some(_) => {
+                    let first = item::key(run.intent.first_id(), &run.intent.at(stamp, 0).text());
+                    self.dynamo().get(op, self.table(), first, Freshness::Strong).await?
+                }
+                // A repeat may have stamped itself anew: its commit is in the position, whatever the stamp.
+                None => self.first_event(op, run.intent.first_id(), commit, stamp).await?,
+            };
             let Some(found) = found else { return Ok(None) };
-            (stamp, item::placed(&found)?.2.digest)
+            let (_, at, marks) = item::placed(&found)?;
+            (at.stamp, marks.digest)
         };
         if digest != Some(run.intent.digest) {
             return Err(Refused::Reused { commit }.into());
@@ -159,6 +168,18 @@ impl Reventless {
         let token = run.boundary.as_ref().map(|boundary| self.held(boundary.query, covers).seal());
         let positions = positions(commit, landed, run.intent.drafts.len());
         Ok(Some((Committed::new(commit, positions, token, op.units()), stream)))
+    }
+
+    /// The first event of a commit, in its partition, from a stamp on.
+    async fn first_event(&self, op: &Op, id: &str, commit: CommitId, stamp: u64) -> Result<Option<Item>> {
+        let range = Range::After(item::RANGE.into(), text(floor(stamp)));
+        let mut items = std::pin::pin!(self.dynamo().items(op, Find::new(self.table(), item::HASH, text(id)).range(range)));
+        while let Some(item) = items.try_next().await? {
+            if item.text(item::RANGE).ok().and_then(At::parse).is_some_and(|at| at.commit == commit && at.index() == 0) {
+                return Ok(Some(item));
+            }
+        }
+        Ok(None)
     }
 
     pub(super) async fn once(&self, op: &Op, commit: CommitId) -> Result<Option<Once>> {

@@ -236,8 +236,7 @@ impl Reventless {
             };
             return stream::once(all).try_flatten().boxed();
         }
-        let mut plain = ReadOptions::default();
-        plain.consistency = options.consistency;
+        let plain = ReadOptions { consistency: options.consistency, ..ReadOptions::default() };
         let numbered = self.read_query(stream.query, plain).enumerate().map(|(n, event)| {
             let version = u64::try_from(n).unwrap_or(u64::MAX - 1) + 1;
             event.map(|event| Recorded { version: Some(version), ..event })
