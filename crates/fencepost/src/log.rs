@@ -212,6 +212,14 @@ pub struct Capabilities {
     pub feed: bool,
     /// How many distinct tags one append may carry.
     pub max_tags: usize,
+    /// Types that are declared as indexed have series of their own: conditions and reads of them need no tag.
+    pub indexed_types: bool,
+    /// How many events one append may carry.
+    pub max_events: usize,
+    /// The largest body of one event, in bytes, with short names around it.
+    pub max_body: usize,
+    /// Bodies may be any bytes; else they are text in UTF-8.
+    pub binary_bodies: bool,
 }
 
 /// In which order to read.

@@ -110,6 +110,10 @@ impl Memory {
             counted_positions: true,
             feed: true,
             max_tags: usize::MAX,
+            indexed_types: true,
+            max_events: usize::MAX,
+            max_body: crate::event::MAX_BODY_BYTES,
+            binary_bodies: true,
         }
     }
 

@@ -255,6 +255,10 @@ mod tests {
             counted_positions: true,
             feed: true,
             max_tags: 12,
+            indexed_types: true,
+            max_events: 100_000,
+            max_body: crate::event::MAX_BODY_BYTES,
+            binary_bodies: true,
         };
         let cut = |events: Vec<Event>| pieces(events, &capabilities).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(cut((0..10).map(|n| event(n..n + 1)).collect()), [10], "as many tags as fit");

@@ -243,6 +243,10 @@ impl Ledger {
             feed: lanes || cfg!(feature = "streams"),
             // One item of a transaction is the lane's.
             max_tags: if lanes { 99 } else { 100 },
+            indexed_types: true,
+            max_events: MAX_EVENTS,
+            max_body: crate::event::MAX_BODY_BYTES,
+            binary_bodies: true,
         }
     }
 }

@@ -70,18 +70,18 @@ impl Subject {
 
     /// Whether a condition, or a decision read, over this query can be held here.
     fn holds(&self, query: &Query) -> bool {
-        self.capabilities.untagged_conditions || has_series(query)
+        self.capabilities.untagged_conditions || has_series(query, self.capabilities.indexed_types)
     }
 
     /// Whether a plain read of this query is possible here.
     fn reads(&self, query: &Query) -> bool {
-        self.capabilities.untagged_reads || has_series(query)
+        self.capabilities.untagged_reads || has_series(query, self.capabilities.indexed_types)
     }
 }
 
 /// Whether every item has a tag, or only types that are indexed.
-fn has_series(query: &Query) -> bool {
-    let indexed = |ty: &crate::EventType| INDEXED_TYPES.contains(&ty.as_str());
+fn has_series(query: &Query, types: bool) -> bool {
+    let indexed = |ty: &crate::EventType| types && INDEXED_TYPES.contains(&ty.as_str());
     !query.is_all() && query.items().iter().all(|item| !item.tags().is_empty() || item.types().iter().all(indexed))
 }
 
