@@ -92,6 +92,8 @@ pub use feed::index::{Index, IndexOptions, IndexProgress, IndexRebuilt, IndexSta
 #[doc(hidden)]
 pub use layout::ledger::Mutation;
 #[cfg(feature = "dynamo")]
+pub use layout::sekiban::{Sekiban, SortableId, TagInfo, TagWrite, Unique, WriteOptions, Written};
+#[cfg(feature = "dynamo")]
 pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
@@ -113,6 +115,8 @@ pub mod _docs {
     pub mod compare {}
     #[doc = include_str!("../docs/layouts/ledger.md")]
     pub mod ledger {}
+    #[doc = include_str!("../docs/layouts/sekiban.md")]
+    pub mod sekiban {}
 }
 
 // The README and the guide, compiled as they stand; only in doctests, since they lie outside the package.

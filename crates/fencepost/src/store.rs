@@ -12,6 +12,7 @@ use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::EventType;
 use crate::feed::{self, Feed};
+use crate::layout::sekiban::Sekiban;
 use crate::layout::{Choice, Collected, Layout, Verified};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
 use crate::moving::Party;
@@ -129,6 +130,20 @@ impl Store {
     pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
         self.layout.verify(progress).await
     }
+    /// Verifies, and mends what can be derived from what is there: in Sekiban's tables, rows of tags from their events. Deletes nothing.
+    pub async fn repair(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
+        self.layout.repair(progress).await
+    }
+    /// What Sekiban's tables offer beyond a log and streams. Refused on other layouts.
+    pub fn sekiban(&self) -> Result<Sekiban> {
+        match &self.layout {
+            Layout::Sekiban(sekiban) => Ok(sekiban.clone()),
+            other => {
+                let what = format!("an operation of Sekiban's, on layout {}", other.name());
+                Err(Refused::Unsupported { what, remedy: "open with layout=sekiban".into() }.into())
+            }
+        }
+    }
     /// Deletes chunks that no commit names, of sets older than this.
     pub async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
         self.layout.collect_garbage(older_than).await
@@ -184,7 +199,6 @@ impl Builder {
     pub fn index_types(mut self, types: Vec<EventType>) -> Self {
         match &mut self.choice {
             Choice::Ledger(options) => options.types = Some(types),
-            #[expect(unreachable_patterns, reason = "one layout so far")]
             _ => self.refused = Some("indexed types"),
         }
         self

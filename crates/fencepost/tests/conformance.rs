@@ -18,6 +18,8 @@ conformance!(memory, open_memory);
 conformance!(ledger_lanes_1, open_ledger_lanes_1);
 conformance!(ledger_lanes_8, open_ledger_lanes_8);
 conformance!(ledger_streams, open_ledger_streams);
+conformance!(sekiban, open_sekiban);
+conformance!(sekiban_sharded_plain, open_sekiban_sharded_plain);
 // The suite itself: what it asserts to be refused, on a store that refuses all that a store may.
 conformance!(restricted, open_restricted);
 
@@ -31,6 +33,14 @@ async fn open_ledger_lanes_8() -> Subject {
 
 async fn open_ledger_streams() -> Subject {
     support::ledger("streams").await
+}
+
+async fn open_sekiban() -> Subject {
+    support::two("layout=sekiban").await
+}
+
+async fn open_sekiban_sharded_plain() -> Subject {
+    support::two("layout=sekiban&keys=plain&shards=3").await
 }
 
 async fn open_memory() -> Subject {

@@ -74,3 +74,11 @@ pub(crate) async fn ledger(feed: &str) -> Subject {
     }
     Subject { second: Some(Box::new(subject(&second))), ..subject(&first) }
 }
+
+/// A store by its parameters, and a second handle on it.
+pub(crate) async fn two(parameters: &str) -> Subject {
+    let ground = Ground::fresh();
+    let first = open(ground.builder(parameters)).await;
+    let second = open(ground.builder(parameters)).await;
+    Subject { second: Some(Box::new(subject(&second))), ..subject(&first) }
+}
