@@ -92,7 +92,10 @@ pub use feed::index::{Index, IndexOptions, IndexProgress, IndexRebuilt, IndexSta
 #[doc(hidden)]
 pub use layout::ledger::Mutation;
 #[cfg(feature = "dynamo")]
-pub use layout::sekiban::{Sekiban, SortableId, TagInfo, TagWrite, Unique, WriteOptions, Written};
+pub use layout::sekiban::{
+    Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, SortableId, TagInfo, TagWrite, Unique, WriteOptions,
+    Written, payload,
+};
 #[cfg(feature = "dynamo")]
 pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]

@@ -97,6 +97,9 @@ impl Keys {
             Some(shard) => self.prefixed(format!("ALL_EVENTS#{shard}")),
         }
     }
+    pub(super) fn projector(&self, name: &str) -> String {
+        self.prefixed(format!("PROJECTOR#{name}"))
+    }
     /// As the index of tags has it.
     pub(super) fn group(&self, group: &str) -> String {
         match &self.service {

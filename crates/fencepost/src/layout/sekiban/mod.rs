@@ -11,6 +11,7 @@ mod plan;
 mod read;
 mod source;
 mod stage;
+mod states;
 mod streams;
 mod suid;
 mod tables;
@@ -29,6 +30,7 @@ pub(crate) use self::item::Stored;
 use self::item::{Head, Keys};
 pub use self::ops::{TagInfo, TagWrite, WriteOptions, Written};
 pub(crate) use self::read::Sweep;
+pub use self::states::{Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, payload};
 pub use self::suid::SortableId;
 use self::suid::Ticks;
 pub use self::unique::Unique;
@@ -45,7 +47,7 @@ use crate::url::StoreUrl;
 
 pub(crate) const LAYOUT: &str = "sekiban";
 /// Events in one commit.
-const MAX_EVENTS: usize = 10_000;
+const MAX_EVENTS: usize = 5_000;
 /// Bytes of all bodies in one commit.
 const MAX_COMMIT_BYTES: usize = 64 * 1024 * 1024;
 /// A body beside short names in an item.
