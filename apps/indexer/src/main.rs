@@ -2,6 +2,8 @@
 //! that has caught up. What the records hold is not looked at: the indexer reads the stream itself.
 
 #![forbid(unsafe_code)]
+// Opening a store inside the runtime's service is a deep type: every layout's futures are in it.
+#![recursion_limit = "256"]
 
 mod metrics;
 mod records;

@@ -60,8 +60,8 @@ pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unav
 pub use event::{CommitId, Event, EventType, MAX_BODY_BYTES, Metadata, Recorded, StreamName, Tag};
 pub use feed::{Delivery, Feed, From};
 pub use log::{
-    After, Answer, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Snapshots,
-    Sourced,
+    After, Answer, Append, Bodies, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions,
+    Snapshots, Sourced,
 };
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};
@@ -97,6 +97,11 @@ pub use layout::ledger::Mutation;
 #[cfg(feature = "dynamo")]
 pub use layout::reventless::Fencing;
 #[cfg(feature = "dynamo")]
+pub use layout::sekiban::{
+    Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, SortableId, TagInfo, TagWrite, Unique, WriteOptions,
+    Written, payload,
+};
+#[cfg(feature = "dynamo")]
 pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
@@ -122,6 +127,8 @@ pub mod _docs {
     pub mod event_store_adapter {}
     #[doc = include_str!("../docs/layouts/reventless.md")]
     pub mod reventless {}
+    #[doc = include_str!("../docs/layouts/sekiban.md")]
+    pub mod sekiban {}
 }
 
 // The README and the guide, compiled as they stand; only in doctests, since they lie outside the package.

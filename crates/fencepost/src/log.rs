@@ -222,8 +222,20 @@ pub struct Capabilities {
     pub max_bytes: usize,
     /// The snapshots of a stream.
     pub snapshots: Snapshots,
-    /// Bodies are JSON, kept as values: other bytes are refused, and the same value comes back, perhaps spelt otherwise.
-    pub json_bodies: bool,
+    /// What bodies may be.
+    pub bodies: Bodies,
+}
+
+/// What bodies may be; others are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bodies {
+    /// Any bytes.
+    Bytes,
+    /// Text in UTF-8.
+    Text,
+    /// JSON, kept as values: the same value comes back, perhaps spelt otherwise.
+    Json,
 }
 
 /// Which snapshots of a stream are kept.

@@ -14,7 +14,7 @@ use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::{self, CommitId, Event, MAX_BODY_BYTES, Recorded, StreamName, Tag};
 use crate::feed::{Delivery, Feed, From};
-use crate::log::{After, Answer, Append, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Snapshots, Sourced};
+use crate::log::{After, Answer, Append, Bodies, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Snapshots, Sourced};
 use crate::position::{Base, Checkpoint, Position, Token};
 use crate::query::Query;
 use crate::state::{Cell, CellKey, CellKind, Cells, Checkpoints, Revision, State, States, check_key, check_name};
@@ -115,7 +115,7 @@ impl Memory {
             max_body: MAX_BODY_BYTES,
             max_bytes: 4 * MAX_BODY_BYTES,
             snapshots: Snapshots::Each,
-            json_bodies: false,
+            bodies: Bodies::Bytes,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::EventType;
 use crate::feed::{self, Feed};
+use crate::layout::sekiban::Sekiban;
 use crate::layout::{Choice, Collected, Layout, Verified};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
 use crate::moving::Party;
@@ -128,6 +129,20 @@ impl Store {
     /// `progress` hears the number of items read so far.
     pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
         self.layout.verify(progress).await
+    }
+    /// Verifies, and mends what can be derived from what is there: in Sekiban's tables, rows of tags from their events. Deletes nothing.
+    pub async fn repair(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
+        self.layout.repair(progress).await
+    }
+    /// What Sekiban's tables offer beyond a log and streams. Refused on other layouts.
+    pub fn sekiban(&self) -> Result<Sekiban> {
+        match &self.layout {
+            Layout::Sekiban(sekiban) => Ok(sekiban.clone()),
+            other => {
+                let what = format!("an operation of Sekiban's, on layout {}", other.name());
+                Err(Refused::Unsupported { what, remedy: "open with layout=sekiban".into() }.into())
+            }
+        }
     }
     /// Deletes chunks that no commit names, of sets older than this.
     pub async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
@@ -259,7 +274,7 @@ impl Builder {
         }
         let dynamo = self.connect.connect().await?;
         if self.create {
-            self.tables().create_on(&dynamo, &TableOptions::default()).await?;
+            Box::pin(self.tables().create_on(&dynamo, &TableOptions::default())).await?;
         }
         let specs = self.tables().specs();
         // Boxed: the futures of all layouts in one would be too deep a type for those who await it.

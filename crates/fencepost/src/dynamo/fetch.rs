@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, ReturnConsumedCapacity, TransactGetItem};
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, ReturnConsumedCapacity, Select, TransactGetItem};
 use futures::Stream;
 
 use super::item::{self, Item, Value};
@@ -44,6 +45,8 @@ pub(crate) enum Range {
     Before(String, Value),
     /// This one and those behind it.
     From(String, Value),
+    /// That begin so.
+    Begins(String, Value),
 }
 
 impl Range {
@@ -59,6 +62,7 @@ impl Range {
             Range::After(name, value) => ("#h = :h AND #r > :a", name, value, None),
             Range::Before(name, value) => ("#h = :h AND #r < :a", name, value, None),
             Range::From(name, value) => ("#h = :h AND #r >= :a", name, value, None),
+            Range::Begins(name, value) => ("#h = :h AND begins_with(#r, :a)", name, value, None),
         }
     }
 }
@@ -85,6 +89,30 @@ impl Find {
 impl Dynamo {
     /// One page, and where the next begins.
     pub(crate) async fn page(&self, op: &Op, find: &Find, start: Option<Key>) -> Result<(Vec<Item>, Option<Key>)> {
+        let request = self.query(find, start);
+        let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
+        let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+        op.read(&page.consumed_capacity);
+        Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
+    }
+
+    /// How many there are. Billed as reading them, but nothing of them travels.
+    pub(crate) async fn count(&self, op: &Op, find: &Find) -> Result<u64> {
+        let (mut count, mut start) = (0, None);
+        loop {
+            let request = self.query(find, start).select(Select::Count);
+            let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
+            let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+            op.read(&page.consumed_capacity);
+            count += u64::try_from(page.count).unwrap_or(0);
+            start = page.last_evaluated_key.filter(|key| !key.is_empty());
+            if start.is_none() {
+                return Ok(count);
+            }
+        }
+    }
+
+    fn query(&self, find: &Find, start: Option<Key>) -> QueryFluentBuilder {
         let mut request = self
             .client()
             .query()
@@ -111,10 +139,7 @@ impl Dynamo {
                 }
             }
         };
-        let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
-        let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
-        op.read(&page.consumed_capacity);
-        Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
+        request
     }
 
     /// All items, page by page as they are asked for.

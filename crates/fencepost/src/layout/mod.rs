@@ -3,6 +3,7 @@
 pub(crate) mod event_store_adapter;
 pub(crate) mod ledger;
 pub(crate) mod reventless;
+pub(crate) mod sekiban;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use self::event_store_adapter::EventStoreAdapter;
 use self::ledger::Ledger;
 use self::reventless::Reventless;
+use self::sekiban::Sekiban;
 use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, Op};
 use crate::error::{Refused, Result};
@@ -26,6 +28,7 @@ pub(crate) enum Choice {
     Ledger(ledger::Options),
     EventStoreAdapter(event_store_adapter::Options),
     Reventless(reventless::Options),
+    Sekiban(sekiban::Options),
 }
 
 impl Choice {
@@ -35,13 +38,11 @@ impl Choice {
             "event-store-adapter-v3" => Ok(Choice::EventStoreAdapter(event_store_adapter::Options::v3(url)?)),
             "event-store-adapter-v5" => Ok(Choice::EventStoreAdapter(event_store_adapter::Options::v5(url)?)),
             "reventless" => Ok(Choice::Reventless(reventless::Options::of(url)?)),
+            "sekiban" => Ok(Choice::Sekiban(sekiban::Options::of(url)?)),
             other => {
                 let what = format!("layout={other}");
-                Err(Refused::Unsupported {
-                    what,
-                    remedy: "this release has ledger, event-store-adapter-v3, event-store-adapter-v5, reventless".into(),
-                }
-                .into())
+                let remedy = "this release has ledger, event-store-adapter-v3, event-store-adapter-v5, reventless and sekiban".into();
+                Err(Refused::Unsupported { what, remedy }.into())
             }
         }
     }
@@ -52,6 +53,7 @@ impl Choice {
             Choice::Ledger(options) => options.specs(),
             Choice::EventStoreAdapter(options) => options.specs(),
             Choice::Reventless(options) => options.specs(),
+            Choice::Sekiban(options) => options.specs(),
         }
     }
     /// What each role does to them, and to the side table.
@@ -60,12 +62,13 @@ impl Choice {
             Choice::Ledger(options) => options.rights(),
             Choice::EventStoreAdapter(options) => options.rights(),
             Choice::Reventless(options) => options.rights(),
+            Choice::Sekiban(options) => options.rights(),
         }
     }
     /// Whether the tables can be made as they are asked for: said before any is.
     pub(crate) async fn may_create(&self, dynamo: &Dynamo) -> Result<()> {
         match self {
-            Choice::Ledger(_) | Choice::EventStoreAdapter(_) => Ok(()),
+            Choice::Ledger(_) | Choice::EventStoreAdapter(_) | Choice::Sekiban(_) => Ok(()),
             Choice::Reventless(options) => Reventless::may_create(dynamo, options).await,
         }
     }
@@ -87,6 +90,7 @@ impl Choice {
                 let created = Reventless::create(dynamo, options).await?;
                 Ok(vec![(format!("settings of {}", options.table), created)])
             }
+            Choice::Sekiban(_) => Ok(Vec::new()),
         }
     }
     pub(crate) async fn open(self, dynamo: Dynamo) -> Result<Layout> {
@@ -94,6 +98,7 @@ impl Choice {
             Choice::Ledger(options) => Layout::Ledger(Ledger::open(dynamo, options).await?),
             Choice::EventStoreAdapter(options) => Layout::EventStoreAdapter(EventStoreAdapter::open(dynamo, options).await?),
             Choice::Reventless(options) => Layout::Reventless(Reventless::open(dynamo, options).await?),
+            Choice::Sekiban(options) => Layout::Sekiban(Sekiban::open(dynamo, options).await?),
         })
     }
 }
@@ -104,6 +109,7 @@ pub(crate) enum Layout {
     Ledger(Ledger),
     EventStoreAdapter(EventStoreAdapter),
     Reventless(Reventless),
+    Sekiban(Sekiban),
 }
 
 impl Layout {
@@ -113,6 +119,7 @@ impl Layout {
             Layout::Ledger(_) => "ledger",
             Layout::EventStoreAdapter(adapter) => adapter.options().layout(),
             Layout::Reventless(_) => "reventless",
+            Layout::Sekiban(_) => sekiban::LAYOUT,
         }
     }
     /// With boundaries, where it can hold them.
@@ -121,6 +128,7 @@ impl Layout {
             Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
             Layout::EventStoreAdapter(_) => None,
             Layout::Reventless(table) => Some(Arc::new(table.clone())),
+            Layout::Sekiban(sekiban) => Some(Arc::new(sekiban.clone())),
         }
     }
     pub(crate) fn streams(&self) -> Arc<dyn StreamStore> {
@@ -128,6 +136,7 @@ impl Layout {
             Layout::Ledger(ledger) => Arc::new(ledger.clone()),
             Layout::EventStoreAdapter(adapter) => Arc::new(adapter.clone()),
             Layout::Reventless(table) => Arc::new(table.clone()),
+            Layout::Sekiban(sekiban) => Arc::new(sekiban.clone()),
         }
     }
     /// Where checkpoints, states and cells are.
@@ -136,6 +145,7 @@ impl Layout {
             Layout::Ledger(ledger) => ledger.side(),
             Layout::EventStoreAdapter(adapter) => adapter.side(),
             Layout::Reventless(table) => table.side(),
+            Layout::Sekiban(sekiban) => sekiban.side(),
         }
     }
     pub(crate) fn capabilities(&self) -> Capabilities {
@@ -143,6 +153,7 @@ impl Layout {
             Layout::Ledger(ledger) => ledger.capabilities(),
             Layout::EventStoreAdapter(adapter) => adapter.capabilities(),
             Layout::Reventless(table) => table.capabilities(),
+            Layout::Sekiban(sekiban) => sekiban.capabilities(),
         }
     }
     /// What it was opened with, for people.
@@ -151,6 +162,7 @@ impl Layout {
             Layout::Ledger(ledger) => ledger.settings().shown(),
             Layout::EventStoreAdapter(adapter) => adapter.options().shown(),
             Layout::Reventless(table) => table.shown(),
+            Layout::Sekiban(sekiban) => sekiban.settings(),
         }
     }
     /// Commits and events, where they are counted without a scan.
@@ -159,6 +171,7 @@ impl Layout {
             Layout::Ledger(ledger) => ledger.counts(op).await,
             Layout::EventStoreAdapter(_) => Ok(None),
             Layout::Reventless(_) => Ok(None),
+            Layout::Sekiban(_) => Ok(None),
         }
     }
     pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
@@ -166,6 +179,18 @@ impl Layout {
             Layout::Ledger(ledger) => ledger.verify(progress).await,
             Layout::EventStoreAdapter(adapter) => adapter.verify(progress).await,
             Layout::Reventless(table) => table.verify(progress).await,
+            Layout::Sekiban(sekiban) => sekiban.verify(progress, false).await,
+        }
+    }
+    /// Verifies, and mends what can be derived from what is there.
+    pub(crate) async fn repair(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
+        match self {
+            Layout::Sekiban(sekiban) => sekiban.verify(progress, true).await,
+            Layout::Ledger(_) | Layout::EventStoreAdapter(_) | Layout::Reventless(_) => Err(Refused::Unsupported {
+                what: "a repair".into(),
+                remedy: "nothing in this layout is derived from anything else: restore what is missing".into(),
+            }
+            .into()),
         }
     }
     pub(crate) async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
@@ -174,6 +199,7 @@ impl Layout {
             // Nothing is written before its commit.
             Layout::EventStoreAdapter(_) => Ok(Collected::default()),
             Layout::Reventless(_) => Ok(Collected::default()),
+            Layout::Sekiban(sekiban) => sekiban.collect_garbage(older_than).await,
         }
     }
 }

@@ -242,7 +242,7 @@ mod tests {
             max_body: 1 << 20,
             max_bytes: 1 << 26,
             snapshots: crate::log::Snapshots::Each,
-            json_bodies: false,
+            bodies: crate::log::Bodies::Bytes,
         };
         let cut = |events: Vec<Event>| pieces(events, &capabilities).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(cut((0..10).map(|n| event(n..n + 1)).collect()), [10], "as many tags as fit");

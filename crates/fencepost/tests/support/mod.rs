@@ -88,3 +88,11 @@ pub(crate) async fn event_store_adapter(generation: &str) -> Subject {
     };
     Subject { second: Some(Box::new(subject(&second))), ..subject(&first) }
 }
+
+/// A store by its parameters, and a second handle on it.
+pub(crate) async fn two(parameters: &str) -> Subject {
+    let ground = Ground::fresh();
+    let first = open(ground.builder(parameters)).await;
+    let second = open(ground.builder(parameters)).await;
+    Subject { second: Some(Box::new(subject(&second))), ..subject(&first) }
+}

@@ -31,7 +31,7 @@ use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, report};
 use crate::error::Result;
 use crate::event::{CommitId, Recorded, StreamName};
-use crate::log::{Answer, Capabilities, Committed, Snapshots};
+use crate::log::{Answer, Bodies, Capabilities, Committed, Snapshots};
 use crate::position::Token;
 use crate::side::{Made, Side};
 use crate::stream::{LoadOptions, Loaded, Step, StreamReadOptions, StreamStore};
@@ -103,7 +103,7 @@ impl EventStoreAdapter {
                 Kind::V5 { .. } => Snapshots::Newest,
                 Kind::V3(_) => Snapshots::Single,
             },
-            json_bodies: false,
+            bodies: Bodies::Bytes,
         }
     }
 

@@ -46,7 +46,7 @@ use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, Freshness, Op, Outcome, Write, report};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, EventType, MAX_BODY_BYTES, Recorded};
-use crate::log::{Answer, Append, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
+use crate::log::{Answer, Append, Bodies, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
 use crate::position::Token;
 use crate::query::Query;
 use crate::side::{Made, Side};
@@ -248,7 +248,7 @@ impl Ledger {
             max_body: MAX_BODY_BYTES,
             max_bytes: MAX_COMMIT_BYTES,
             snapshots: Snapshots::Each,
-            json_bodies: false,
+            bodies: Bodies::Bytes,
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, Freshness, Outcome, Write, report};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, Recorded};
-use crate::log::{Answer, Append, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
+use crate::log::{Answer, Append, Bodies, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
 use crate::position::Token;
 use crate::query::Query;
 use crate::side::{Made, Side};
@@ -277,7 +277,7 @@ impl Reventless {
             // Of a transaction's 4 MB; names and numbers take their part.
             max_bytes: 3 * 1024 * 1024,
             snapshots: Snapshots::Each,
-            json_bodies: true,
+            bodies: Bodies::Json,
         }
     }
 

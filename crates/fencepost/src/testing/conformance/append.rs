@@ -104,6 +104,12 @@ pub async fn a06_duplicates_are_defined(s: Subject) {
 pub async fn a07_many_events_in_one_commit(s: Subject) {
     let Some(log) = s.log() else { return };
     for count in [1, 99, 100, 101, 1_000, 10_000] {
+        if count > s.capabilities.max_events {
+            let given = (0..count).map(|n| event("Noted", &n.to_string(), &["many"]));
+            let refused = log.append(Append::new(given)).await;
+            assert!(matches!(refused, Err(Error::Refused(Refused::TooManyEvents { .. }))), "{refused:?}");
+            continue;
+        }
         let name = format!("batch:{count}");
         let given: Vec<_> = (0..count).map(|n: usize| event("Noted", &format!("{{\"n\":{n}}}"), &[&name])).collect();
         let outcome = log.append(Append::new(given.clone()).unless(tag(&name), After::Nothing)).await;

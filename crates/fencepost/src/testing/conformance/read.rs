@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt};
 use uuid::Uuid;
 
 use super::{Must, Subject, assert_ascending, assert_unsupported, both, event, label, labels, put, shows, tag, tags, towards, types};
-use crate::{Append, Direction, Error, Event, EventLogExt, Metadata, Position, Query, ReadOptions, Refused};
+use crate::{Append, Bodies, Direction, Error, Event, EventLogExt, Metadata, Position, Query, ReadOptions, Refused};
 
 const BOTH_WAYS: [Direction; 2] = [Direction::Forwards, Direction::Backwards];
 
@@ -325,12 +325,17 @@ pub async fn r14_what_was_given_comes_back(s: Subject) {
         let plain = Event::new("Noted", body.clone()).must().tag("plain").must();
         let outcome = log.append(Append::new([given, plain])).await;
         let value: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-        if body.len() > s.capabilities.max_body || (s.capabilities.json_bodies && value.is_none()) {
+        let fits = match s.capabilities.bodies {
+            Bodies::Bytes => true,
+            Bodies::Text => std::str::from_utf8(body).is_ok(),
+            Bodies::Json => value.is_some(),
+        };
+        if body.len() > s.capabilities.max_body || !fits {
             let told = matches!(&outcome, Err(Error::Refused(Refused::Malformed { .. } | Refused::TooLong { .. })));
             assert!(told, "body {n} must be refused: {outcome:?}");
             continue;
         }
-        let same = |got: &[u8]| got == *body || (s.capabilities.json_bodies && serde_json::from_slice(got).ok() == value);
+        let same = |got: &[u8]| got == *body || (s.capabilities.bodies == Bodies::Json && serde_json::from_slice(got).ok() == value);
         let committed = outcome.must();
         let sourced = log.source(&tag("body"), None).await.must().events;
         let got = sourced.last().expect("it is there");
