@@ -2,6 +2,7 @@
 //! what it refuses; its feed; and the truth under faults. The hazards of the published algorithm are in `reventless_hazards.rs`.
 //!
 //! over 600 lines because one binary links once: a layout's own tests stand together.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic as the test may")]
 
 mod bare_sdk;
 mod support;

@@ -256,11 +256,7 @@ mod tests {
             "1e-130",
             "9.9E+125",
         ] {
-            assert_eq!(
-                round(json),
-                serde_json::from_str::<&serde_json::value::RawValue>(json).expect("json").get().replace("\\u0000", "\\u0000"),
-                "{json}"
-            );
+            assert_eq!(round(json), json, "{json}");
         }
         assert_eq!(round(" { \"b\" : 1 , \"a\" : [ ] } \n"), r#"{"a":[],"b":1}"#);
         assert_eq!(round("\"\\ud83e\\udd80\""), "\"🦀\"");
