@@ -1,5 +1,6 @@
 //! event-store-adapter, v3 and v5: tables that other clients wrote, the exact items that are written, retention, the feed, copies.
 
+#[allow(clippy::unwrap_used, reason = "shared with tests that may")]
 #[path = "../bare_sdk/mod.rs"]
 mod bare_sdk;
 mod faults;
