@@ -3,6 +3,7 @@
 //! Over 600 lines because the golden tables, the faults and the crashes share one bench, and another binary would be linked for each.
 //!
 //! `golden/sekiban/*.json` are tables that Sekiban itself wrote; each names the calls that made it.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic as the test may")]
 
 mod bare_sdk;
 mod support;
@@ -15,7 +16,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine as _;
 use fencepost::moving::Copy;
 use fencepost::testing::oracle::{self, Oracle};
-use fencepost::testing::{Chances, Fault, Faults, Rule};
+use fencepost::testing::{Chances, Fault, Faults, Lag, Rule};
 use fencepost::{
     After, Append, CommitId, Control, Delivery, Engine, Env, Error, Event, EventLogExt, From, Metadata, Payload, ProjectionHeartbeat,
     ProjectionRow, Query, ReadOptions, Recorded, Refused, RowBody, RowWrite, Sekiban, SortableId, Store, Tag, Timeouts, Unique,
@@ -978,4 +979,45 @@ async fn heartbeats_are_written_as_sekiban_does() {
         set(items(&golden, "SekibanProjectionStates").iter().map(item))
     );
     assert!(sekiban.newest_row("ClassRoomList").await.expect("reads").is_none(), "a heartbeat is no state");
+}
+
+/// The index shows the second event of a tag and not yet the first: the tag's rows tell, and the feed keeps their order, each once.
+#[tokio::test]
+async fn what_the_index_does_not_show_yet_is_asked_of_the_tags() {
+    let engines = [Engine::memory().expect("engine"), Engine::memory().expect("engine")];
+    let lag = Lag::new(engines[0].http_client(), engines[1].http_client(), 1);
+    let builder = Store::builder("memory:?table=Sekiban&layout=sekiban").expect("url").http_client(lag.http_client());
+    let store = open(builder).await;
+    let log = store.log().expect("log");
+    for label in ["1", "2", "3"] {
+        log.append(Append::new([event(label, &["a:1"])])).await.expect("append");
+    }
+    assert_eq!(
+        labels(&log.source(&Query::tag("a:1").expect("query"), None).await.expect("source").events),
+        ["1", "2", "3"],
+        "decisions are strong"
+    );
+    assert!(
+        store.sekiban().expect("sekiban").all_since(None, None).try_collect::<Vec<_>>().await.expect("all").is_empty(),
+        "the index lags"
+    );
+    let newest = lag.pending().into_iter().rfind(|pending| pending.table == "SekibanEvents").expect("an event waits");
+    assert!(lag.apply(newest.id).await);
+    let mut feed = store.feed().expect("feed").subscribe(From::Start, Query::all());
+    let mut met = Vec::new();
+    while met.len() < 3 {
+        if let Delivery::Event { event, .. } = feed.next().await.expect("never ends").expect("delivers") {
+            met.push(*event);
+        }
+    }
+    assert_eq!(labels(&met), ["1", "2", "3"]);
+    lag.apply_all().await;
+    log.append(Append::new([event("4", &["a:1"])])).await.expect("append");
+    lag.apply_all().await;
+    let next = loop {
+        if let Delivery::Event { event, .. } = feed.next().await.expect("never ends").expect("delivers") {
+            break event;
+        }
+    };
+    assert_eq!(&next.data[..], b"4", "none a second time");
 }
