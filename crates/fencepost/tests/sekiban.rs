@@ -3,6 +3,7 @@
 //! Over 600 lines because the golden tables, the faults and the crashes share one bench, and another binary would be linked for each.
 //!
 //! `golden/sekiban/*.json` are tables that Sekiban itself wrote; each names the calls that made it.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic as the test may")]
 
 mod bare_sdk;
 mod support;
@@ -15,12 +16,13 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine as _;
 use fencepost::moving::Copy;
 use fencepost::testing::oracle::{self, Oracle};
-use fencepost::testing::{Chances, Fault, Faults, Rule};
+use fencepost::testing::{Chances, Fault, Faults, Gate, Lag, Rule};
 use fencepost::{
-    After, Append, CommitId, Control, Delivery, Engine, Env, Error, Event, EventLogExt, From, Metadata, Payload, ProjectionHeartbeat,
-    ProjectionRow, Query, ReadOptions, Recorded, Refused, RowBody, RowWrite, Sekiban, SortableId, Store, Tag, Timeouts, Unique,
-    WriteOptions, payload,
+    After, Append, Checkpoint, CommitId, Control, Delivery, Engine, Env, Error, Event, EventLogExt, From, Metadata, Payload,
+    ProjectionHeartbeat, ProjectionRow, Query, ReadOptions, Recorded, Refused, Result, RowBody, RowWrite, Sekiban, SortableId, Store, Tag,
+    Timeouts, Unique, WriteOptions, payload,
 };
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::Value as Json;
 use support::open;
@@ -201,6 +203,18 @@ async fn what_sekiban_wrote_is_read_to_the_same_events_and_tags() {
         let fed = fed(&store).await;
         assert_eq!(fed, all, "{name}");
     }
+}
+
+/// The next event that a feed hands over; one that hands over nothing for so long has lost it.
+async fn next_event(feed: &mut BoxStream<'static, Result<Delivery>>) -> (Recorded, Checkpoint) {
+    let next = async {
+        loop {
+            if let Delivery::Event { event, checkpoint } = feed.next().await.expect("never ends").expect("delivers") {
+                return (*event, checkpoint);
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), next).await.expect("an event comes")
 }
 
 async fn fed(store: &Store) -> Vec<Recorded> {
@@ -664,21 +678,15 @@ async fn late_arrivals_are_delivered() {
     let store = bench.store("").await;
     let mut feed = store.feed().expect("feed").subscribe(From::Start, Query::all());
     let log = store.log().expect("log");
-    let mut next = async || loop {
-        if let Delivery::Event { event, checkpoint } = feed.next().await.expect("never ends").expect("delivers") {
-            return (String::from_utf8_lossy(&event.data).into_owned(), checkpoint);
-        }
-    };
     let early = Env::system().now();
     log.append(Append::new([event("1", &["a:1"])])).await.expect("append");
-    let (first, checkpoint) = next().await;
-    assert_eq!(first, "1");
+    let (first, checkpoint) = next_event(&mut feed).await;
+    assert_eq!(&first.data[..], b"1");
     let late = (SortableId::threshold(early), event("late", &["b:1"]).id(Uuid::from_u128(3)));
     bench.sekiban("").await.write(&[late], WriteOptions::default()).await.expect("a slow writer's");
-    assert_eq!(next().await.0, "late");
+    assert_eq!(&next_event(&mut feed).await.0.data[..], b"late");
     let mut again = store.feed().expect("feed").subscribe(From::Checkpoint(checkpoint.to_string().parse().expect("text")), Query::all());
-    let Delivery::Event { event, .. } = again.next().await.expect("never ends").expect("delivers") else { panic!("an event") };
-    assert_eq!(&event.data[..], b"late");
+    assert_eq!(&next_event(&mut again).await.0.data[..], b"late");
 }
 
 /// W12: catching up in pages reads each event once.
@@ -978,4 +986,64 @@ async fn heartbeats_are_written_as_sekiban_does() {
         set(items(&golden, "SekibanProjectionStates").iter().map(item))
     );
     assert!(sekiban.newest_row("ClassRoomList").await.expect("reads").is_none(), "a heartbeat is no state");
+}
+
+/// The index shows the second event of a tag and not yet the first: the tag's rows tell, and the feed keeps their order, each once.
+#[tokio::test]
+async fn what_the_index_does_not_show_yet_is_asked_of_the_tags() {
+    let engines = [Engine::memory().expect("engine"), Engine::memory().expect("engine")];
+    let lag = Lag::new(engines[0].http_client(), engines[1].http_client(), 1);
+    let builder = Store::builder("memory:?table=Sekiban&layout=sekiban").expect("url").http_client(lag.http_client());
+    let store = open(builder).await;
+    let log = store.log().expect("log");
+    for label in ["1", "2", "3"] {
+        log.append(Append::new([event(label, &["a:1"])])).await.expect("append");
+    }
+    assert_eq!(
+        labels(&log.source(&Query::tag("a:1").expect("query"), None).await.expect("source").events),
+        ["1", "2", "3"],
+        "decisions are strong"
+    );
+    assert!(
+        store.sekiban().expect("sekiban").all_since(None, None).try_collect::<Vec<_>>().await.expect("all").is_empty(),
+        "the index lags"
+    );
+    let newest = lag.pending().into_iter().rfind(|pending| pending.table == "SekibanEvents").expect("an event waits");
+    assert!(lag.apply(newest.id).await);
+    let mut feed = store.feed().expect("feed").subscribe(From::Start, Query::all());
+    let mut met = Vec::new();
+    for _ in 0..3 {
+        met.push(next_event(&mut feed).await.0);
+    }
+    assert_eq!(labels(&met), ["1", "2", "3"]);
+    lag.apply_all().await;
+    log.append(Append::new([event("4", &["a:1"])])).await.expect("append");
+    lag.apply_all().await;
+    let (next, _) = next_event(&mut feed).await;
+    assert_eq!(&next.data[..], b"4", "none a second time");
+}
+
+/// W2: a tag that the decision read and does not write is held as well: whoever writes it between the look and the transaction wins.
+#[tokio::test]
+async fn a_tag_that_was_only_read_is_held_too() {
+    let bench = Bench::new();
+    let between = Faults::new(bench.engine.http_client(), 1);
+    let store = open(bench.builder("").http_client(between.http_client())).await;
+    let (log, other) = (store.log().expect("log"), bench.store("").await.log().expect("log"));
+    for written in [&["read:1"][..], &["written:1"]] {
+        let query = Query::tag("read:1").expect("query").or(Query::tag("written:1").expect("query"));
+        let token = log.source(&query, None).await.expect("source").token;
+        let gate = Gate::new();
+        between.script(Rule::on("TransactWriteItems").nth(1).pause_before(&gate));
+        let append = tokio::spawn({
+            let (log, query) = (log.clone(), query.clone());
+            async move { log.append(Append::new([event("mine", &["written:1"])]).unless(query, token)).await }
+        });
+        gate.reached(1).await;
+        other.append(Append::new([event("theirs", written)])).await.expect("another's, meanwhile");
+        gate.open();
+        let outcome = append.await.expect("ends");
+        assert!(matches!(&outcome, Err(Error::Conflict(conflict)) if labels(&conflict.events) == ["theirs"]), "{written:?}: {outcome:?}");
+        between.calm();
+    }
 }
