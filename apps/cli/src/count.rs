@@ -1,6 +1,6 @@
 //! `count`: how many events there are.
 
-use fencepost::SortableId;
+use fencepost::sekiban::SortableId;
 
 use crate::args::Place;
 use crate::failure::Outcome;

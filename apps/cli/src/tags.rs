@@ -1,7 +1,7 @@
 //! `tags`: the tags of a store that lists them.
 
 use clap::Subcommand;
-use fencepost::TagInfo;
+use fencepost::sekiban::TagInfo;
 use futures::TryStreamExt;
 
 use crate::args::Place;

@@ -97,14 +97,18 @@ pub use layout::ledger::Mutation;
 #[cfg(feature = "dynamo")]
 pub use layout::reventless::Fencing;
 #[cfg(feature = "dynamo")]
-pub use layout::sekiban::{
-    Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, SortableId, TagInfo, TagWrite, Unique, WriteOptions,
-    Written, payload,
-};
-#[cfg(feature = "dynamo")]
 pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
+
+/// What `layout=sekiban` has beyond the contracts: [`Store::sekiban`](crate::Store::sekiban).
+#[cfg(feature = "dynamo")]
+pub mod sekiban {
+    pub use crate::layout::sekiban::{
+        Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, SortableId, TagInfo, TagWrite, Unique,
+        WriteOptions, Written, payload,
+    };
+}
 
 // What the derive writes: no part of the interface.
 #[doc(hidden)]

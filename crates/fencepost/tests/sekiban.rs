@@ -15,12 +15,14 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine as _;
 use fencepost::moving::Copy;
+use fencepost::sekiban::{
+    Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, SortableId, Unique, WriteOptions, payload,
+};
 use fencepost::testing::oracle::{self, Oracle};
 use fencepost::testing::{Chances, Fault, Faults, Gate, Lag, Rule};
 use fencepost::{
-    After, Append, Checkpoint, CommitId, Control, Delivery, Engine, Env, Error, Event, EventLogExt, From, Metadata, Payload,
-    ProjectionHeartbeat, ProjectionRow, Query, ReadOptions, Recorded, Refused, Result, RowBody, RowWrite, Sekiban, SortableId, Store, Tag,
-    Timeouts, Unique, WriteOptions, payload,
+    After, Append, Checkpoint, CommitId, Delivery, Engine, Env, Error, Event, EventLogExt, From, Metadata, Query, ReadOptions, Recorded,
+    Refused, Result, Store, Tag, Timeouts,
 };
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
