@@ -91,7 +91,7 @@ impl Store {
     pub fn index(&self) -> Result<crate::feed::index::Index> {
         let log = crate::feed::indexable(&self.layout).ok_or_else(|| Refused::Unsupported {
             what: "an index".into(),
-            remedy: "this feed is read from the log itself, without an index: use feed()".into(),
+            remedy: "the feed is read from the log itself, by its lanes or by an index of the table: it needs no other".into(),
         })?;
         Ok(crate::feed::index::Index::new(log))
     }
