@@ -308,6 +308,7 @@ fn meta(item: &Item, message: &str, recorded: Option<&str>) -> Result<Metadata, 
 }
 
 /// The id of an event that the peer wrote, as a commit of its own in the feed.
+#[cfg(feature = "streams")]
 pub(super) fn foreign_commit(id: &str, at: &At) -> CommitId {
     CommitId(Uuid::new_v5(&DERIVED, format!("{id}/{}", at.text()).as_bytes()))
 }
