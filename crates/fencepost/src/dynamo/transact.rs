@@ -259,15 +259,26 @@ impl Dynamo {
         }
     }
 
-    /// Puts items, 25 a request, whatever is there; what the service leaves unprocessed is sent again.
+    /// Puts items, whatever is there.
     pub(crate) async fn put_many(&self, op: &Op, table: &str, items: Vec<Item>) -> Result<()> {
-        for items in items.chunks(25) {
-            let put = |item: &Item| {
-                let put = PutRequest::builder().set_item(Some(item.clone())).build();
-                put.map(|put| WriteRequest::builder().put_request(put).build())
-            };
-            let built = items.iter().map(put).collect::<std::result::Result<Vec<_>, _>>();
-            let mut left = built.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+        let put =
+            |item: Item| PutRequest::builder().set_item(Some(item)).build().map(|put| WriteRequest::builder().put_request(put).build());
+        self.write_many(op, table, items.into_iter().map(put).collect::<Result<_, _>>().map_err(build)?).await
+    }
+
+    /// Deletes items by key, whatever is there.
+    pub(crate) async fn delete_many(&self, op: &Op, table: &str, keys: Vec<Key>) -> Result<()> {
+        let delete = |key: Key| {
+            let delete = DeleteRequest::builder().set_key(Some(key)).build();
+            delete.map(|delete| WriteRequest::builder().delete_request(delete).build())
+        };
+        self.write_many(op, table, keys.into_iter().map(delete).collect::<Result<_, _>>().map_err(build)?).await
+    }
+
+    /// 25 a request, each by itself; what the service leaves unprocessed is sent again.
+    async fn write_many(&self, op: &Op, table: &str, writes: Vec<WriteRequest>) -> Result<()> {
+        for writes in writes.chunks(25) {
+            let mut left = writes.to_vec();
             for attempt in 0u32.. {
                 if left.is_empty() {
                     break;
@@ -301,38 +312,6 @@ impl Dynamo {
             }
             (Err(other), doubt) => Err(unexpected(&other, doubt).error),
         }
-    }
-}
-
-impl Dynamo {
-    /// Deletes items by key, 25 a request, whatever is there; what the service leaves unprocessed is sent again.
-    pub(crate) async fn delete_many(&self, op: &Op, table: &str, keys: Vec<Key>) -> Result<()> {
-        for keys in keys.chunks(25) {
-            let delete = |key: &Key| {
-                let delete = DeleteRequest::builder().set_key(Some(key.clone())).build();
-                delete.map(|delete| WriteRequest::builder().delete_request(delete).build())
-            };
-            let mut left = keys.iter().map(delete).collect::<Result<Vec<_>, _>>().map_err(build)?;
-            for attempt in 0u32.. {
-                if left.is_empty() {
-                    break;
-                }
-                let request = self.client().batch_write_item().request_items(table, std::mem::take(&mut left));
-                let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
-                let (answer, doubt) = self.repeat(op, || request.clone().send(), |_| false).await?;
-                let done = answer.map_err(|other| unexpected(&other, doubt).error)?;
-                op.wrote(done.consumed_capacity());
-                left = done.unprocessed_items.and_then(|mut tables| tables.remove(table)).unwrap_or_default();
-                let pause = self.pause(attempt, Reason::Throttled);
-                if !left.is_empty() && op.is_over(pause) {
-                    return Err(Error::unavailable(Reason::Throttled, "items stayed unprocessed"));
-                }
-                if !left.is_empty() {
-                    self.env().sleep(pause).await;
-                }
-            }
-        }
-        Ok(())
     }
 }
 
