@@ -178,7 +178,7 @@ async fn killed(place: Place, rounds: u64, seed: u64) -> Deaths {
                     _ => drop(mortal.run(&projection).await),
                 }
             };
-            match select(Box::pin(run), Box::pin(deaths.struck(&fate, LEASE * 3))).await {
+            match select(Box::pin(run), Box::pin(deaths.struck(&fate))).await {
                 Either::Left(_) => panic!("seed {seed} round {round}: it ended by itself"),
                 Either::Right(((), run)) => drop(run),
             }

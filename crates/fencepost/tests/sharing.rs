@@ -56,7 +56,7 @@ async fn killed(place: Place, rounds: u64, seed: u64) -> Deaths {
             let fate = deaths.choose(POINTS, &chance, 4);
             let mortal = consumer(&place, Some(&fate));
             let run = Box::pin(mortal.run(handler(Some(fate.clone()))));
-            match select(run, Box::pin(deaths.struck(&fate, LEASE * 5))).await {
+            match select(run, Box::pin(deaths.struck(&fate))).await {
                 Either::Left((ended, _)) => panic!("seed {seed} round {round}: it ended by itself: {ended:?}"),
                 Either::Right(((), run)) => drop(run),
             }

@@ -105,11 +105,16 @@ pub(crate) struct Deaths {
     of: String,
     /// The point, how often it was passed before, and whether it came.
     rounds: Mutex<Vec<(Point, u64, bool)>>,
+    /// How long a point is waited for: twice as long after one that did not come, since a machine may be busy and an engine slow.
+    patience: Mutex<Duration>,
 }
+
+const PATIENCE: Duration = Duration::from_millis(50);
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Deaths {
     pub(crate) fn of(name: String) -> Self {
-        Deaths { of: name, rounds: Mutex::default() }
+        Deaths { of: name, rounds: Mutex::default(), patience: Mutex::new(PATIENCE) }
     }
 
     fn rounds(&self) -> MutexGuard<'_, Vec<(Point, u64, bool)>> {
@@ -125,14 +130,18 @@ impl Deaths {
     }
 
     /// Ends when it has struck. A point that does not come is no reason to wait: whoever runs is killed where it is.
-    pub(crate) async fn struck(&self, fate: &Fate, patience: Duration) {
+    pub(crate) async fn struck(&self, fate: &Fate) {
+        let patience = *self.patience.lock().unwrap_or_else(PoisonError::into_inner);
         select(Box::pin(fate.struck()), Box::pin(Env::system().sleep(patience))).await;
+        let struck = fate.has_struck();
+        let next = if struck { patience.mul_f32(0.8).max(PATIENCE) } else { (patience * 2).min(MOST_PATIENCE) };
+        *self.patience.lock().unwrap_or_else(PoisonError::into_inner) = next;
         if let Some(last) = self.rounds().last_mut() {
-            last.2 = fate.has_struck();
+            last.2 = struck;
         }
     }
 
-    /// Many died where they were to (the fewer the busier the machine), and somebody died at each of the points.
+    /// Many died where they were to (not all: some wait for a lease that another holds), and somebody died at each of the points.
     #[track_caller]
     pub(crate) fn assert_met(all: &[Deaths], points: &[Point]) {
         let rounds: Vec<_> = all.iter().flat_map(|deaths| deaths.rounds().clone()).collect();
