@@ -9,7 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use chrono::{DateTime, Utc};
 use esa_v3::types::EventStore as _;
 use fencepost::moving::Copy;
-use fencepost::{Engine, Env, Error, Event, Expect, IndexOptions, LoadOptions, Metadata, Snapshot, Step, Store, StreamName};
+use fencepost::testing::Meter;
+use fencepost::{Engine, Env, Error, Event, Expect, IndexOptions, LoadOptions, Metadata, Snapshot, Step, Store, StreamName, Units};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -50,15 +51,25 @@ struct Ground {
     engine: Option<Engine>,
     endpoint: String,
     table: String,
+    /// Counts what the peer consumes.
+    meter: Option<Meter>,
 }
 
 impl Ground {
     fn fresh() -> Ground {
         let table = format!("i{}", Env::system().new_id().simple());
         match std::env::var("FENCEPOST_TEST_ENDPOINT") {
-            Ok(endpoint) => Ground { engine: None, endpoint: endpoint.trim_end_matches('/').into(), table },
-            Err(_) => Ground { engine: Some(Engine::memory().expect("an engine")), endpoint: String::new(), table },
+            Ok(endpoint) => Ground { engine: None, endpoint: endpoint.trim_end_matches('/').into(), table, meter: None },
+            Err(_) => Ground { engine: Some(Engine::memory().expect("an engine")), endpoint: String::new(), table, meter: None },
         }
+    }
+
+    /// An engine of its own, and each side's requests counted: the peer's by a meter, ours as the store tells them.
+    fn metered() -> (Ground, Meter) {
+        let engine = Engine::memory().expect("an engine");
+        let meter = Meter::new(engine.http_client());
+        let ground = Ground { engine: Some(engine), endpoint: String::new(), table: "theirs".into(), meter: Some(meter.clone()) };
+        (ground, meter)
     }
 
     fn client(&self) -> Client {
@@ -67,9 +78,10 @@ impl Ground {
             .credentials_provider(Credentials::new("any", "any", None, None, "test"))
             .region(Region::new("us-east-1"))
             .sleep_impl(aws_smithy_async::rt::sleep::TokioSleep::new());
-        let config = match &self.engine {
-            Some(engine) => config.http_client(engine.http_client()),
-            None => config.endpoint_url(&self.endpoint).http_client(aws_smithy_http_client::Builder::new().build_http()),
+        let config = match (&self.engine, &self.meter) {
+            (Some(_), Some(meter)) => config.http_client(meter.http_client()),
+            (Some(engine), None) => config.http_client(engine.http_client()),
+            (None, _) => config.endpoint_url(&self.endpoint).http_client(aws_smithy_http_client::Builder::new().build_http()),
         };
         Client::from_conf(config.build())
     }
@@ -392,4 +404,84 @@ async fn v3_becomes_v5_by_their_migration_and_by_our_copy() {
     theirs.persist_event(v5_event(5)).await.expect("they append");
     ours_hold(&target, 5).await;
     assert_eq!(*theirs.get_events_by_id_since_seq_nr(&id(), 2).await.expect("they read")[0].occurred_at(), at(2), "their times stay");
+}
+
+/// Bodies of the size that real events have, and a snapshot of 20 KB.
+fn large(n: u64) -> Value {
+    json!({ "n": n, "text": "x".repeat(500) })
+}
+fn state(n: u64) -> Value {
+    json!({ "count": n, "text": "s".repeat(20_000) })
+}
+fn our_step(n: u64, snapshot: bool) -> Step {
+    let step = Step::new([Event::json("Counted", &large(n)).expect("an event")]).expect(Expect::Version(n - 1));
+    if snapshot { step.snapshot(Snapshot::new("snapshot", state(n).to_string())) } else { step }
+}
+fn not_more(what: &str, ours: Units, theirs: Units) {
+    println!("{what}: ours {ours}; theirs {theirs}");
+    assert!(ours.write <= theirs.write && ours.read <= theirs.read && ours.requests <= theirs.requests, "{what}: {ours} against {theirs}");
+}
+
+/// The same history by both, on one engine, in one run: never more units or requests than the peer's.
+#[tokio::test]
+async fn nothing_costs_more_than_with_the_peer() {
+    for keep in [None, Some(2)] {
+        let (ground, meter) = Ground::metered();
+        let options = keep.map_or(String::new(), |keep| format!("&keep={keep}"));
+        let ours = Ground { table: "ours".into(), ..ground.clone() }.open(&format!("event-store-adapter-v5{options}")).await.streams();
+        let _ = ground.open("event-store-adapter-v5").await;
+        let retention = keep.map_or_else(esa_v5::RetentionSettings::current_only, esa_v5::RetentionSettings::keep_latest);
+        let theirs = ground.theirs_v5(retention).await;
+        meter.take();
+        for n in 1..=8u64 {
+            let with = n % 3 == 0;
+            let event = V5Event::new(id(), n, at(n), large(n)).with_manifest("Counted");
+            match with {
+                true => theirs.persist_event_and_snapshot(event, esa_v5::SnapshotEnvelope::new(state(n), n)).await.expect("they append"),
+                false => theirs.persist_event(event).await.expect("they append"),
+            };
+            let done = ours.append(&name(), our_step(n, with)).await.expect("we append").units;
+            not_more(&format!("v5, keep {keep:?}, event {n}, snapshot {with}"), done, meter.take());
+        }
+        let snapshot = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("a head");
+        let since = snapshot.snapshot().expect("a snapshot").seq_nr() + 1;
+        assert_eq!(theirs.get_events_by_id_since_seq_nr(&id(), since).await.expect("they read").len(), 2);
+        let loaded = ours.load(&name(), LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
+        assert_eq!(loaded.events.len(), 2);
+        not_more(&format!("v5, keep {keep:?}, load from the snapshot"), loaded.units, meter.take());
+        assert_eq!(theirs.get_events_by_id_since_seq_nr(&id(), 1).await.expect("they read").len(), 8);
+        let loaded = ours.load(&name(), LoadOptions::default()).await.expect("loads");
+        assert_eq!(loaded.events.len(), 8);
+        not_more(&format!("v5, keep {keep:?}, load of all"), loaded.units, meter.take());
+    }
+    for keep in [None, Some(2)] {
+        let (ground, meter) = Ground::metered();
+        let options = keep.map_or(String::new(), |keep| format!("&keep={keep}"));
+        let ours = Ground { table: "ours".into(), ..ground.clone() }.open(&format!("event-store-adapter-v3{options}")).await.streams();
+        let _ = ground.open("event-store-adapter-v3").await;
+        let mut theirs = ground.theirs_v3().with_keep_snapshot_count(keep).expect("a count");
+        meter.take();
+        for n in 1..=8u64 {
+            let with = n == 1 || n % 3 == 0;
+            let number = usize::try_from(n).expect("small");
+            let event = V3Event::new(id(), number, at(n), large(n)).with_manifest("Counted");
+            match with {
+                true => theirs.persist_event_and_snapshot(event, state(n), number - 1).await.expect("they append"),
+                false => theirs.persist_event(event, number - 1).await.expect("they append"),
+            }
+            let done = ours.append(&name(), our_step(n, with)).await.expect("we append").units;
+            not_more(&format!("v3, keep {keep:?}, event {n}, snapshot {with}"), done, meter.take());
+        }
+        let snapshot = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("a snapshot");
+        assert_eq!(theirs.get_events_by_id_since_seq_nr(&id(), snapshot.seq_nr() + 1).await.expect("they read").len(), 2);
+        let theirs = meter.take();
+        // Their events come from an index alone, which may lack the newest.
+        let options = || LoadOptions::default().snapshot(["snapshot"]);
+        let eventual = ours.load(&name(), options().eventual()).await.expect("loads");
+        assert_eq!(eventual.events.len(), 2);
+        not_more(&format!("v3, keep {keep:?}, load from the snapshot, eventual"), eventual.units, theirs);
+        // Ours, when it must not, looks behind the last one: one request and one unit.
+        let strong = ours.load(&name(), options()).await.expect("loads").units;
+        assert_eq!((strong.read, strong.requests), (theirs.read + 1.0, theirs.requests + 1));
+    }
 }

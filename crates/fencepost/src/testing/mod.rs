@@ -8,6 +8,8 @@ mod scenario;
 mod faults;
 #[cfg(feature = "dynamo")]
 mod lag;
+#[cfg(feature = "dynamo")]
+mod meter;
 #[cfg(feature = "streams")]
 mod reshard;
 #[cfg(feature = "dynamo")]
@@ -17,6 +19,8 @@ mod wire;
 pub use faults::{Call, Chances, Fault, Faults, Gate, Keep, Rule, When};
 #[cfg(feature = "dynamo")]
 pub use lag::{Lag, Pending};
+#[cfg(feature = "dynamo")]
+pub use meter::Meter;
 #[cfg(feature = "streams")]
 pub use reshard::Reshard;
 pub use scenario::{Given, Then, given};

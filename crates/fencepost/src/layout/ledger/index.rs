@@ -99,8 +99,8 @@ impl Indexable for Ledger {
         let mut met = Vec::new();
         let mut counts = Vec::with_capacity(commits.len());
         for keys in &wanted {
-            let read: Vec<Slot> = keys.iter().filter_map(|key| slots.get(key).cloned()).collect();
-            let mut matching = self.judge(&op, &read, query).await?;
+            let read: Vec<&Slot> = keys.iter().filter_map(|key| slots.get(key)).collect();
+            let mut matching = self.judge(&op, read, query).await?;
             matching.sort_by_key(|m| m.index());
             counts.push(matching.iter().map(|m| m.index()).collect::<Vec<u32>>());
             met.extend(matching);

@@ -52,7 +52,7 @@ impl Met {
 
 impl Ledger {
     /// The events of these slots that match, once each, without bodies yet.
-    pub(super) async fn judge(&self, op: &Op, slots: &[Slot], query: &Query) -> Result<Vec<Met>> {
+    pub(super) async fn judge<'a>(&self, op: &Op, slots: impl IntoIterator<Item = &'a Slot>, query: &Query) -> Result<Vec<Met>> {
         let mut met = Vec::new();
         let mut seen: HashSet<(CommitId, u32)> = HashSet::new();
         for slot in slots {
