@@ -5,9 +5,9 @@ mod support;
 
 use std::sync::Arc;
 
-use fencepost::testing::{Faults, Gate, Rule};
+use fencepost::testing::{Faults, Gate, Meter, Rule};
 use fencepost::{
-    Append, Cache, Category, Committed, Decider, Decision, Event, EventLog, LoadOptions, Query, Step, StreamName, Units, decision, fold,
+    Append, Cache, Category, Committed, Decider, Decision, Engine, Event, EventLog, LoadOptions, Query, Step, StreamName, Units, decision, fold,
 };
 use serde::{Deserialize, Serialize};
 use support::{Ground, open};
@@ -51,6 +51,26 @@ async fn one_event_one_tag_costs_one_write_unit_and_one_request_in_streams_mode(
     // Whose end is not remembered: half a read unit more.
     let cold = log.append(Append::new([event(500, &["order:2"])])).await.expect("append");
     assert_eq!(cold.units, units(0.5, 1.0, 2));
+}
+
+/// The meter of other clients counts what the store tells of itself.
+#[tokio::test]
+async fn the_meter_and_the_store_tell_the_same() {
+    let engine = Engine::memory().expect("an engine");
+    let meter = Meter::new(engine.http_client());
+    let store = open(Ground::Engine(engine).builder("feed=lanes-1").http_client(meter.http_client())).await;
+    let log = store.log().expect("log");
+    meter.take();
+    let done = warm(&*log, || Append::new([event(3_000, &["order:1", "customer:2"])])).await;
+    let first = log.append(Append::new([event(100, &["order:9"])])).await.expect("append").units;
+    assert!(done.units.write > 0.0 && first.requests > 0);
+    let told = meter.take();
+    assert_eq!(meter.take(), Units::default());
+    let again = log.append(Append::new([event(3_000, &["order:1", "customer:2"])])).await.expect("append").units;
+    assert_eq!(meter.take(), again);
+    assert!(told.write >= done.units.write + first.write, "{told}");
+    let read = log.source(&Query::tag("order:1").expect("a query"), None).await.expect("reads");
+    assert_eq!(meter.take(), read.units);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine as _;
 use fencepost::moving::Copy;
-use fencepost::testing::{Faults, Lag, Rule};
+use fencepost::testing::{Faults, Gate, Lag, Reshard, Rule};
 use fencepost::{
     Delivery, Engine, Error, Event, Expect, From, IndexOptions, LoadOptions, Metadata, Query, Reason, Recorded, Refused, Snapshot, Step,
     Store, StreamName, StreamReadOptions, StreamStoreExt, Units,
@@ -600,18 +600,36 @@ async fn the_feed_has_every_event_once_and_in_order() {
     }
 }
 
-/// A day without a consumer: nothing of it comes by the stream any more, and the resync finds all from the journal.
+/// A day without a consumer: what came meanwhile has left the stream before the indexer is back, which says so; a resync finds it in the
+/// journal.
 #[tokio::test]
 async fn a_resync_finds_what_the_stream_has_lost() {
     for layout in BOTH {
-        let ground = Ground::embedded();
-        let store = open(ground.builder(layout)).await;
-        let events = write(&[&store], 4, 20).await;
-        let rebuilt = store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds");
-        assert_eq!(rebuilt.appended, 20, "{layout}");
-        audit(&store, 4, events).await;
-        // What then does come by the stream is known already.
-        assert_eq!(catch_up(&store).await.commits, 0, "{layout}");
+        let engine = Engine::memory().expect("an engine");
+        let reshard = Reshard::new(engine.http_client(), 21);
+        reshard.calm().await;
+        let opened = |http| open(Ground::Engine(engine.clone()).builder(layout).http_client(http));
+        let store = opened(reshard.http_client()).await;
+        let mut events = write(&[&store], 4, 8).await;
+        assert_eq!(catch_up(&store).await.commits, 8, "{layout}");
+        events += write(&[&store], 4, 8).await;
+        // The records reach the shards, and nobody reads them.
+        let (gate, faults) = (Gate::new(), Faults::new(reshard.http_client(), 1));
+        faults.script(Rule::on("GetRecords").nth(1).pause_after(&gate));
+        let paused = opened(faults.http_client()).await;
+        tokio::select! {
+            ran = async { paused.index().expect("an index").run(&quickly(), &|_| ()).await } => panic!("{ran:?}"),
+            () = gate.reached(1) => {}
+        }
+        reshard.trim().await;
+        events += write(&[&store], 4, 4).await;
+        let index = store.index().expect("an index");
+        let ran = index.run(&quickly().until_caught_up().within(Duration::from_secs(5)), &|_| ()).await.expect("runs");
+        assert!(ran.trimmed, "{layout}: {ran:?}");
+        assert!(!index.verify(&|_| ()).await.expect("verifies").findings.is_empty(), "{layout}");
+        let rebuilt = index.rebuild(&|_| ()).await.expect("rebuilds");
+        assert!(rebuilt.appended >= 8, "{layout}: {rebuilt:?}");
+        catch_up(&store).await;
         audit(&store, 4, events).await;
     }
 }
