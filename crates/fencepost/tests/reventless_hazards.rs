@@ -230,6 +230,22 @@ async fn h06_a_commit_that_shows_in_part_is_not_decided_on() {
     .await;
 }
 
+/// As published, `escalate` reads what may be old, and strongly only once an append was lost by it.
+#[tokio::test]
+async fn the_published_escalation_reads_strongly_after_a_conflict() {
+    let first = Append::new([event("T", &["order:1"])]);
+    for (consistency, then) in [("partition=order&consistency=escalate", 1), ("partition=order&consistency=eventual", 0)] {
+        let (_lag, log) = lagging(PUBLISHED, consistency, first.clone(), "nothing").await;
+        let query = typed(&["T"], &["order:1"]);
+        let seen = log.source(&query, None).await.expect("source");
+        assert_eq!(seen.events.len(), 0, "a replica that lags");
+        let outcome = log.append(Append::new([event("T", &["order:1"])]).unless(query.clone(), seen.token)).await;
+        assert!(matches!(outcome, Err(Error::Conflict(_))), "{outcome:?}");
+        assert_eq!(log.source(&query, None).await.expect("source").events.len(), then, "{consistency}");
+        assert_eq!(log.source(&query, None).await.expect("source").events.len(), 0, "the next decision begins anew");
+    }
+}
+
 #[tokio::test]
 async fn h07_a_read_that_fails_is_an_error() {
     hazard(async |fencing| {

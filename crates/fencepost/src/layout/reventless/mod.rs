@@ -21,7 +21,7 @@ mod streams;
 mod tables;
 mod token;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,6 +171,8 @@ struct Inner {
     /// Fences as this instance last saw them: a hint, since an update that does not fit fails and tells.
     fences: Mutex<HashMap<Cover, Fence>>,
     stamp: AtomicU64,
+    /// As published: boundaries whose last append was lost, which are read strongly next.
+    escalated: Mutex<HashSet<Query>>,
 }
 
 impl Reventless {
@@ -217,6 +219,7 @@ impl Reventless {
             settings,
             fences: Mutex::default(),
             stamp: AtomicU64::new(0),
+            escalated: Mutex::default(),
         })))
     }
 

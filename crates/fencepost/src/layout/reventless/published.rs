@@ -1,7 +1,9 @@
-//! The algorithm as it is published, whole: its reads, positions and fences, and a token that is one position. **Unsafe**, and kept only so
-//! that tests can show what each hazard does; the hazards have numbers in `docs/layouts/reventless.md`.
+//! The algorithm as it is published, whole: its reads, positions and fences, and a token that is one position; its cache is that of `decide`,
+//! with a hundred states. **Unsafe**, and kept only so that tests can show what each hazard does; they have numbers in
+//! `docs/layouts/reventless.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
@@ -11,7 +13,7 @@ use super::item::{self, HASH, Marks, RANGE, Stored, TAG, TAG_COMPOSITE, is_event
 use super::place::{Cover, composite, split};
 use super::plan::Intent;
 use super::settings::Partition;
-use super::{Reads, Reventless};
+use super::Reventless;
 use crate::dynamo::item::{Attributes, text};
 use crate::dynamo::{Find, Freshness, Op, Outcome, Range, TRANSACTION_ITEMS, Terms, Write};
 use crate::error::{Error, Refused, Result};
@@ -40,11 +42,9 @@ struct Role {
 }
 
 impl Reventless {
-    fn clause_freshness(&self) -> Freshness {
-        match self.0.options.reads {
-            Reads::Strong => Freshness::Strong,
-            Reads::Escalate | Reads::Eventual => Freshness::Eventual,
-        }
+    /// Whether this read is a try again: its boundary was lost before.
+    fn is_retry(&self, query: &Query) -> bool {
+        self.0.escalated.lock().unwrap_or_else(PoisonError::into_inner).remove(query)
     }
 
     fn is_cross(&self, tag: &Tag) -> bool {
@@ -52,7 +52,7 @@ impl Reventless {
     }
 
     /// One clause, routed by its shape.
-    async fn clause(&self, op: &Op, item: &QueryItem, after: Option<&str>) -> Result<Vec<Stored>> {
+    async fn clause(&self, op: &Op, item: &QueryItem, after: Option<&str>, fresh: Freshness) -> Result<Vec<Stored>> {
         let range = after.map(|after| Range::After(RANGE.into(), text(after)));
         let tags: Vec<&Tag> = item.tags().iter().collect();
         let table = self.table();
@@ -83,7 +83,7 @@ impl Reventless {
                 all
             }
             [tag] => {
-                let find = Find { range, freshness: self.clause_freshness(), ..Find::new(table, HASH, text(tag.as_str())) };
+                let find = Find { range, freshness: fresh, ..Find::new(table, HASH, text(tag.as_str())) };
                 self.dynamo().items(op, find).try_collect().await?
             }
             _ => {
@@ -103,10 +103,11 @@ impl Reventless {
 
     pub(super) async fn source_as_published(&self, op: &Op, query: &Query, since: Option<&Token>) -> Result<Sourced> {
         let head: Head = since.map_or(Ok(Head { after: None }), |token| token.open(LAYOUT))?;
+        let fresh = self.0.options.reads.freshness(u32::from(self.is_retry(query)));
         let mut events: Vec<Stored> = Vec::new();
         for item in query.items() {
             // The merge takes a failed sub-stream for one that has ended.
-            events.extend(self.clause(op, item, head.after.as_deref()).await.unwrap_or_default());
+            events.extend(self.clause(op, item, head.after.as_deref(), fresh).await.unwrap_or_default());
         }
         events.sort_by_key(|event| event.at);
         events.dedup_by_key(|event| event.at);
@@ -153,7 +154,11 @@ impl Reventless {
                 self.side().ring();
                 Ok(Committed::new(commit, positions, append.condition().map(|_| token), op.units()))
             }
-            Outcome::Failed { .. } => Err(Error::conflict(Vec::new(), None)),
+            Outcome::Failed { .. } => {
+                let lost = append.condition().map(|condition| condition.query.clone());
+                self.0.escalated.lock().unwrap_or_else(PoisonError::into_inner).extend(lost);
+                Err(Error::conflict(Vec::new(), None))
+            }
         }
     }
 
