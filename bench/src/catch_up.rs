@@ -114,5 +114,5 @@ pub(crate) async fn run(args: &Args) -> Result<Report> {
     }
     let engine = Engine::memory()?;
     row(format!("{} events of {} B over the index", args.events, args.bytes), over_the_index(&engine, &Bare::new(&engine), args).await?);
-    Ok(Report { columns: &["catch-up, median of rounds", "bare loop, events/s", "fencepost, events/s", "ratio"], rows })
+    Ok(Report::new(&["catch-up, median of rounds", "bare loop, events/s", "fencepost, events/s", "ratio"], rows))
 }

@@ -2,9 +2,14 @@
 
 mod bare;
 mod catch_up;
+mod ground;
+mod ours;
 mod overhead;
+mod peers;
 mod replay;
 mod report;
+mod units;
+mod work;
 
 use clap::{Parser, Subcommand};
 use fencepost::Result;
@@ -22,6 +27,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
+    /// Units and requests of the same work on each layout.
+    Units(units::Args),
     /// Appends and loads of the ledger beside the same requests sent by the bare SDK.
     Overhead(overhead::Args),
     /// Feeds over lanes and over the index beside a bare loop that does the same reads.
@@ -37,6 +44,7 @@ enum What {
 async fn main() -> Result<()> {
     let Args { output, what } = Args::parse();
     let report = match what {
+        What::Units(args) => units::run(&args).await?,
         What::Overhead(args) => overhead::run(&args).await?,
         What::CatchUp(args) => catch_up::run(&args).await?,
         What::Replay(args) => replay::run(&args).await?,

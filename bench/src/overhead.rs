@@ -110,13 +110,13 @@ pub(crate) async fn run(args: &Args) -> Result<Report> {
     let row = |name: &str, found: Compared| {
         vec![json!(name), json!(found.bare.as_secs_f64() * 1e3), json!(found.ours.as_secs_f64() * 1e3), found.ratio()]
     };
-    Ok(Report {
-        columns: &["the same work, median of rounds", "bare SDK, ms", "fencepost, ms", "ratio"],
-        rows: vec![
+    Ok(Report::new(
+        &["the same work, median of rounds", "bare SDK, ms", "fencepost, ms", "ratio"],
+        vec![
             row("append, 1 writer, streams mode (PutItem)", one),
             row("append, 16 writers, streams mode", sixteen),
             row("append, 1 writer, one lane (2 items in a transaction)", lane),
             row("load a stream of 100 events of 500 B", load),
         ],
-    })
+    ))
 }

@@ -174,5 +174,5 @@ pub(crate) async fn run(args: &Args) -> Result<Report> {
         rows.push(vec![json!(format!("resident {at}, MB")), megabytes(*resident)]);
     }
     rows.push(vec![json!("resident at most, MB"), megabytes(course.peak)]);
-    Ok(Report { columns: &["replay by a consumer, from a served engine", "found"], rows })
+    Ok(Report::new(&["replay by a consumer, from a served engine", "found"], rows))
 }

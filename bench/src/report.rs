@@ -1,5 +1,5 @@
 //! What a benchmark found: rows under named columns, as a table for people, as JSON for programs, as markdown for documents. And how two
-//! sides are compared: as ratios of medians taken in turns, because machines are noisy.
+//! sides are compared: in turns, by the median of the rounds' ratios, because machines are noisy.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,15 @@ pub(crate) enum Format {
 }
 
 pub(crate) struct Report {
-    pub(crate) columns: &'static [&'static str],
+    pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Vec<Value>>,
 }
 
 impl Report {
+    pub(crate) fn new(columns: &[&str], rows: Vec<Vec<Value>>) -> Report {
+        Report { columns: columns.iter().map(|name| (*name).to_owned()).collect(), rows }
+    }
+
     pub(crate) fn print(&self, format: Format) -> String {
         match format {
             Format::Json => self.json().to_string(),
@@ -29,13 +33,13 @@ impl Report {
 
     fn json(&self) -> Value {
         let named = |row: &Vec<Value>| -> Map<String, Value> {
-            self.columns.iter().zip(row).map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+            self.columns.iter().zip(row).map(|(name, value)| (name.clone(), value.clone())).collect()
         };
         self.rows.iter().map(named).collect()
     }
 
     fn texts(&self) -> Vec<Vec<String>> {
-        let head = self.columns.iter().map(|name| (*name).to_owned()).collect();
+        let head = self.columns.clone();
         std::iter::once(head).chain(self.rows.iter().map(|row| row.iter().map(text).collect())).collect()
     }
 
@@ -74,11 +78,13 @@ fn text(value: &Value) -> String {
 pub(crate) struct Compared {
     pub(crate) bare: Duration,
     pub(crate) ours: Duration,
+    /// Ours to the bare one's, of the two that ran one after the other.
+    ratio: f64,
 }
 
 impl Compared {
     pub(crate) fn ratio(&self) -> Value {
-        json!(self.ours.as_secs_f64() / self.bare.as_secs_f64())
+        json!(self.ratio)
     }
 }
 
@@ -95,10 +101,11 @@ pub(crate) async fn compare(rounds: usize, mut bare: impl AsyncFnMut(usize), mut
             our_times.push(between.elapsed());
         }
     }
-    Compared { bare: median(bare_times), ours: median(our_times) }
+    let ratios = our_times.iter().zip(&bare_times).map(|(ours, bare)| ours.div_duration_f64(*bare)).collect();
+    Compared { bare: median(bare_times), ours: median(our_times), ratio: median(ratios) }
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
+fn median<T: PartialOrd + Copy>(mut of: Vec<T>) -> T {
+    of.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    of[of.len() / 2]
 }

@@ -33,3 +33,13 @@ fn a_replay_from_a_served_engine() {
     assert_eq!(rows.len(), 7, "{rows:?}");
     assert!(rows.iter().all(|row| row["found"].as_f64().is_some_and(|found| found > 0.0)), "{rows:?}");
 }
+
+#[test]
+fn units_of_every_layout() {
+    let rows = rows(&["units", "--without-peers", "--row", "append-1", "--row", "two-tags", "--row", "conflict"]);
+    let cells = |row: usize, layout: &str| rows[row][layout].as_str().map(str::to_owned);
+    assert_eq!(cells(0, "ledger, streams").as_deref(), Some("1 w, 1 req"));
+    assert_eq!(cells(1, "ledger, streams").as_deref(), Some("4 w, 1 req"));
+    assert_eq!(cells(0, "event-store-adapter v5").as_deref(), Some("4 w, 1 req"));
+    assert!(rows.len() == 3 && rows.iter().all(|row| row.as_object().is_some_and(|row| row.len() > 6)), "{rows:?}");
+}

@@ -227,7 +227,7 @@ impl Builder {
         self.connect.timeouts = timeouts;
         self
     }
-    /// A ready configuration of the SDK, in place of the default chain.
+    /// A ready configuration of the SDK, in place of the default chain; the endpoint or region of the URL stands.
     pub fn sdk_config(mut self, config: SdkConfig) -> Self {
         self.connect.sdk_config = Some(config);
         self

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use fencepost::testing::{Faults, Gate, Meter, Rule};
 use fencepost::{
-    Append, Cache, Category, Committed, Decider, Decision, Engine, Event, EventLog, LoadOptions, Query, Step, StreamName, Units, decision, fold,
+    Append, Cache, Category, Committed, Decider, Decision, Engine, Event, EventLog, LoadOptions, Query, Step, StreamName, Units, decision,
+    fold,
 };
 use serde::{Deserialize, Serialize};
 use support::{Ground, open};

@@ -60,7 +60,7 @@ impl Connect {
     pub(crate) async fn connect(&self) -> Result<Dynamo> {
         let sdk = match (&self.client, &self.sdk_config) {
             (Some(_), _) => None,
-            (None, Some(sdk)) => Some(sdk.clone()),
+            (None, Some(sdk)) => Some(self.placed(sdk.clone())),
             (None, None) => Some(self.chain().await?),
         };
         let config = match (&self.client, &sdk) {
@@ -84,6 +84,15 @@ impl Connect {
         let in_process = matches!(self.place, Place::Memory | Place::File(_));
         let config = if in_process { config } else { config.interceptor(clock.clone()) };
         Ok(Dynamo::new(aws_sdk_dynamodb::Client::from_conf(config.build()), streams, self.env.clone(), self.timeouts, clock))
+    }
+
+    /// What a caller configured, where the URL says.
+    fn placed(&self, sdk: SdkConfig) -> SdkConfig {
+        match &self.place {
+            Place::Endpoint(endpoint) => sdk.into_builder().endpoint_url(endpoint).build(),
+            Place::Region(region) => sdk.into_builder().region(Region::new(region.clone())).build(),
+            Place::Memory | Place::File(_) => sdk,
+        }
     }
 
     async fn chain(&self) -> Result<SdkConfig> {

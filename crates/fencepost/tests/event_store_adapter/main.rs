@@ -383,7 +383,11 @@ async fn an_event_of_v3_costs_the_snapshot_that_it_locks() {
     // 2 × 20 for the lock and 2 for the event; then 20 for the lock's copy in the index of snapshots, and 1 in the journal's.
     assert_eq!((created.units, later.units), (units(0.0, 63.0, 1), units(0.0, 63.0, 1)));
     let loaded = store.streams().load(&a, LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
-    assert_eq!((loaded.events.len(), loaded.units), (1, units(5.0 + 0.5 + 1.0, 0.0, 3)), "snapshot, index, and a look behind what the index has");
+    assert_eq!(
+        (loaded.events.len(), loaded.units),
+        (1, units(5.0 + 0.5 + 1.0, 0.0, 3)),
+        "snapshot, index, and a look behind what the index has"
+    );
 }
 
 // ---- retention ----

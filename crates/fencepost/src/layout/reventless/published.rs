@@ -8,12 +8,12 @@ use std::sync::PoisonError;
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
+use super::Reventless;
 use super::fence::fence_key;
 use super::item::{self, HASH, Marks, RANGE, Stored, TAG, TAG_COMPOSITE, is_event};
 use super::place::{Cover, composite, split};
 use super::plan::Intent;
 use super::settings::Partition;
-use super::Reventless;
 use crate::dynamo::item::{Attributes, text};
 use crate::dynamo::{Find, Freshness, Op, Outcome, Range, TRANSACTION_ITEMS, Terms, Write};
 use crate::error::{Error, Refused, Result};

@@ -1,0 +1,99 @@
+//! dynamo-es, by the repository that its framework calls.
+
+use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
+use cqrs_es::event_sink::EventSink;
+use cqrs_es::persist::{PersistedEventRepository, PersistenceError, SerializedEvent};
+use cqrs_es::{Aggregate, DomainEvent};
+use dynamo_es::DynamoEventRepository;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::peer::{Peer, body};
+use crate::{Fault, Ground};
+
+/// The repository asks for an aggregate, and for no more of it than its type.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Order;
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Placed;
+
+impl DomainEvent for Placed {
+    fn event_type(&self) -> String {
+        "OrderPlaced".into()
+    }
+    fn event_version(&self) -> String {
+        "1".into()
+    }
+}
+
+impl Aggregate for Order {
+    const TYPE: &'static str = "order";
+    type Command = ();
+    type Event = Placed;
+    type Error = std::fmt::Error;
+    type Services = ();
+    async fn handle(&mut self, (): (), (): &(), _: &EventSink<Self>) -> Result<(), std::fmt::Error> {
+        Ok(())
+    }
+    fn apply(&mut self, _: Placed) {}
+}
+
+#[derive(Default)]
+pub(crate) struct DynamoEs {
+    repository: Option<DynamoEventRepository>,
+    snapshots: usize,
+}
+
+impl Peer for DynamoEs {
+    async fn open(&mut self, ground: &Ground, table: &str) -> Result<(), Fault> {
+        let client = ground.client();
+        let (events, snapshots) = (format!("{table}-Events"), format!("{table}-Snapshots"));
+        let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
+        let attribute = |name: &str, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
+        let hash = || key("AggregateTypeAndId", KeyType::Hash);
+        let text = || attribute("AggregateTypeAndId", ScalarAttributeType::S);
+        let create = |name: &str| client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
+        let range = key("AggregateIdSequence", KeyType::Range)?;
+        let number = attribute("AggregateIdSequence", ScalarAttributeType::N)?;
+        let made = create(&events).key_schema(hash()?).key_schema(range).attribute_definitions(text()?).attribute_definitions(number);
+        made.send().await?;
+        create(&snapshots).key_schema(hash()?).attribute_definitions(text()?).send().await?;
+        self.repository = Some(DynamoEventRepository::new(client).with_tables(&events, &snapshots));
+        self.snapshots = 0;
+        Ok(())
+    }
+
+    async fn append(&mut self, version: u64, snapshot: Option<Value>) -> Result<bool, Fault> {
+        let sequence = usize::try_from(version)? + 1;
+        let metadata = json!({});
+        let event = SerializedEvent::new("1".into(), sequence, "order".into(), "OrderPlaced".into(), "1".into(), body(version), metadata);
+        let update = snapshot.map(|state| {
+            self.snapshots += 1;
+            ("1".to_owned(), state, self.snapshots)
+        });
+        match self.repository.as_ref().ok_or("not opened")?.persist::<Order>(&[event], update).await {
+            Ok(()) => Ok(true),
+            Err(PersistenceError::OptimisticLockError) => Ok(false),
+            Err(error) => Err(error.to_string().into()),
+        }
+    }
+
+    async fn load(&mut self, version: u64) -> Result<u64, Fault> {
+        let repository = self.repository.as_ref().ok_or("not opened")?;
+        let events = match version {
+            0 => repository.get_events::<Order>("1").await,
+            _ => repository.get_last_events::<Order>("1", usize::try_from(version)?).await,
+        };
+        Ok(events.map_err(|error| error.to_string())?.len() as u64)
+    }
+
+    async fn load_from_snapshot(&mut self) -> Result<u64, Fault> {
+        let repository = self.repository.as_ref().ok_or("not opened")?;
+        let found = repository.get_snapshot::<Order>("1").await.map_err(|error| error.to_string())?.ok_or("no snapshot")?;
+        self.load(found.current_sequence as u64).await
+    }
+
+    fn thousand(&self) -> &'static str {
+        "at most 25 events"
+    }
+}
