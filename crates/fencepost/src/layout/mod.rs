@@ -18,6 +18,7 @@ use crate::dynamo::{Dynamo, Op};
 use crate::error::{Refused, Result};
 use crate::log::{Capabilities, EventLog};
 use crate::side::Side;
+use crate::state::Cells;
 use crate::stream::StreamStore;
 use crate::units::Units;
 use crate::url::StoreUrl;
@@ -146,6 +147,13 @@ impl Layout {
             Layout::EventStoreAdapter(adapter) => adapter.side(),
             Layout::Reventless(table) => table.side(),
             Layout::Sekiban(sekiban) => sekiban.side(),
+        }
+    }
+    /// Cells: beside the log, but for states that a layout has a place for.
+    pub(crate) fn cells(&self) -> Arc<dyn Cells> {
+        match self {
+            Layout::Sekiban(sekiban) => Arc::new(sekiban::SekibanCells(sekiban.clone())),
+            other => Arc::new(other.side().clone()),
         }
     }
     pub(crate) fn capabilities(&self) -> Capabilities {

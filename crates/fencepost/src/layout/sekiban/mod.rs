@@ -3,12 +3,16 @@
 //! Normative: `docs/layouts/sekiban.md`.
 
 mod append;
+mod blobs;
+mod cells;
 mod check;
 mod chunked;
 mod item;
 mod ops;
 mod plan;
 mod read;
+mod settings;
+mod snapshot;
 mod source;
 mod stage;
 mod states;
@@ -26,17 +30,26 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
+#[cfg(feature = "offload")]
+pub use self::blobs::Blobs;
+#[cfg(not(feature = "offload"))]
+use self::blobs::Blobs;
+pub(crate) use self::cells::SekibanCells;
 pub(crate) use self::item::Stored;
 use self::item::{Head, Keys};
 pub use self::ops::{TagInfo, TagWrite, WriteOptions, Written};
 pub(crate) use self::read::Sweep;
-pub use self::states::{Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, payload};
+#[cfg(feature = "offload")]
+pub use self::snapshot::BlobsCollected;
+pub use self::snapshot::{Folded, Payload, payload};
+pub use self::states::{Control, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite};
+pub use self::settings::Settings;
 pub use self::suid::SortableId;
 use self::suid::Ticks;
 pub use self::unique::Unique;
 use crate::dynamo::item::{Attributes, Item, number};
 use crate::dynamo::table::{Rights, TableSpec};
-use crate::dynamo::{Dynamo, Op, Write, report};
+use crate::dynamo::{Dynamo, Freshness, Op, Write, report};
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Recorded, Tag};
 use crate::log::{Answer, Append, Bodies, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
@@ -52,8 +65,8 @@ const MAX_EVENTS: usize = 5_000;
 const MAX_COMMIT_BYTES: usize = 64 * 1024 * 1024;
 /// A body beside short names in an item.
 const MAX_BODY: usize = crate::dynamo::ITEM_BYTES - 4 * 1024;
-/// Heads that one transaction holds beside a large commit's record and its place in the list.
-const MAX_TAGS: usize = crate::dynamo::TRANSACTION_ITEMS - 2;
+/// What a transaction holds beside the heads of a large commit: its record and its place in the list.
+const BESIDE_HEADS: usize = 2;
 /// More shards than this are not accepted.
 const MAX_SHARDS: u32 = 256;
 /// Heads remembered; beyond that all are forgotten, and read again when needed.
@@ -80,11 +93,31 @@ pub(crate) struct Options {
     /// Events younger than this may still be joined by older ones.
     pub(crate) safe_window: Duration,
     pub(crate) large: Large,
+    /// Of reads that decide nothing; decisions are always strong.
+    pub(crate) fresh: Freshness,
+    /// Read requests under way at once.
+    pub(crate) reads: usize,
+    pub(crate) batch_get: usize,
+    pub(crate) batch_write: usize,
+    pub(crate) transaction_items: usize,
+    /// Rows of a tag, or events of the index, that are asked for at a time.
+    pub(crate) page: i32,
+    /// Whether a write without a transaction that fails is taken back, as far as Sekiban does.
+    pub(crate) roll_back: bool,
+    /// Envelopes larger than this go to the bucket, where there is one.
+    pub(crate) threshold: usize,
+    pub(crate) blobs: Option<Blobs>,
 }
 
 impl Options {
+    /// By the URL alone. Reads are strong then; as published, they are not.
     pub(crate) fn of(url: &StoreUrl) -> Result<Options> {
-        url.only(&["events", "tags", "states", "side", "service", "shards", "keys", "safe_window", "large"])?;
+        Ok(Options { fresh: Freshness::Strong, ..Options::with(url, &Settings::default())? })
+    }
+
+    /// By the URL, and where it says nothing, by the settings.
+    pub(crate) fn with(url: &StoreUrl, settings: &Settings) -> Result<Options> {
+        url.only(&["events", "tags", "states", "side", "service", "shards", "keys", "safe_window", "large", "settings"])?;
         let unknown = |name: &str, value: &str, expected: &str| Refused::Url { why: format!("{name}={value}: expected {expected}") };
         let keys = match (url.param("keys").unwrap_or("prefixed"), url.param("service")) {
             ("prefixed", service) => Keys::of_service(service.unwrap_or("default"))?,
@@ -95,7 +128,7 @@ impl Options {
             (other, _) => return Err(unknown("keys", other, "prefixed or plain").into()),
         };
         let shards = match url.param("shards") {
-            None => 1,
+            None => settings.shards().unwrap_or(1),
             Some(text) => text
                 .parse()
                 .ok()
@@ -111,15 +144,28 @@ impl Options {
             "chunked" => Large::Chunked,
             other => return Err(unknown("large", other, "staged or chunked").into()),
         };
+        let named = |parameter: &str, suffix: &str, given: Option<&str>| match given.filter(|_| url.param(parameter).is_none()) {
+            Some(name) => Ok(name.to_owned()),
+            None => url.named(parameter, suffix),
+        };
         Ok(Options {
-            events: url.named("events", "Events")?,
-            tags: url.named("tags", "Tags")?,
-            states: url.named("states", "ProjectionStates")?,
+            events: named("events", "Events", settings.events_table())?,
+            tags: named("tags", "Tags", settings.tags_table())?,
+            states: named("states", "ProjectionStates", settings.states_table())?,
             side: url.named("side", "-side")?,
             keys,
             shards,
             safe_window: Duration::from_millis(window),
             large,
+            fresh: if settings.consistent_reads() { Freshness::Strong } else { Freshness::Eventual },
+            reads: settings.concurrent_reads(),
+            batch_get: settings.batch_get(),
+            batch_write: settings.batch_write(),
+            transaction_items: settings.transaction_items(),
+            page: settings.page(),
+            roll_back: settings.rolls_back(),
+            threshold: settings.offload_threshold(),
+            blobs: blobs(settings)?,
         })
     }
     pub(crate) fn specs(&self) -> Vec<TableSpec> {
@@ -128,6 +174,16 @@ impl Options {
     pub(crate) fn rights(&self) -> Vec<Rights> {
         tables::rights(self)
     }
+}
+
+#[cfg(feature = "offload")]
+fn blobs(settings: &Settings) -> Result<Option<Blobs>> {
+    settings.bucket().as_ref().map(Blobs::open).transpose()
+}
+/// A build without object storage opens all the same: only what needs it is refused.
+#[cfg(not(feature = "offload"))]
+fn blobs(_: &Settings) -> Result<Option<Blobs>> {
+    Ok(None)
 }
 
 /// Sekiban's tables, opened for one service: what they offer beyond a log and streams. Cheap to clone.
@@ -243,7 +299,7 @@ impl Sekiban {
             untagged_reads: false,
             counted_positions: false,
             feed: true,
-            max_tags: MAX_TAGS,
+            max_tags: self.options().transaction_items.saturating_sub(BESIDE_HEADS),
             indexed_types: false,
             max_events: MAX_EVENTS,
             max_body: MAX_BODY,
