@@ -91,6 +91,13 @@ impl Store {
             Refused::Unsupported { what: "a feed that is built from DynamoDB Streams".into(), remedy }.into()
         })
     }
+    /// The feed of what nothing can come before any more. Where a feed is ordered by clocks (`layout=sekiban`), it hands over what is older than the
+    /// safe window, in the order of ids; a projection over it has Sekiban's safe state, one over [`Store::feed`] the state that is served.
+    /// Elsewhere the two feeds are one.
+    pub fn safe_feed(&self) -> Result<Arc<dyn Feed>> {
+        self.feed()?;
+        feed::safe_of(&self.layout).map_or_else(|| self.feed(), Ok)
+    }
     /// The index that the feed is read from: to build, look at, verify and rebuild. Refused where the feed needs none.
     #[cfg(feature = "streams")]
     pub fn index(&self) -> Result<crate::feed::index::Index> {

@@ -5,7 +5,9 @@
 //! `golden/sekiban/*.json` are tables that Sekiban itself wrote; each names the calls that made it.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic as the test may")]
 
+#[path = "../bare_sdk/mod.rs"]
 mod bare_sdk;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
