@@ -107,8 +107,8 @@ pub mod sekiban {
     #[cfg(feature = "offload")]
     pub use crate::layout::sekiban::{Blobs, BlobsCollected};
     pub use crate::layout::sekiban::{
-        Control, Folded, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, Settings, SortableId, TagInfo, TagWrite, Unique,
-        WriteOptions, Written, payload,
+        Control, Folded, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, Settings, SortableId, TagInfo, TagWrite,
+        Unique, WriteOptions, Written, payload,
     };
 }
 

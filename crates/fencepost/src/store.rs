@@ -183,7 +183,8 @@ impl Store {
 impl From<&Store> for Party {
     fn from(store: &Store) -> Party {
         let (log, feed) = (store.log.clone(), store.feed.clone());
-        Party { log, streams: Some(store.streams()), feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
+        let indexed = feed::is_indexed(&store.layout);
+        Party { log, streams: Some(store.streams()), feed, checkpoints: store.checkpoints(), capabilities: store.capabilities(), indexed }
     }
 }
 
@@ -240,10 +241,13 @@ impl Builder {
             return Ok(self);
         };
         *options = crate::layout::sekiban::Options::with(&self.url, settings)?;
-        let differs = |what, here: &str, said: &str| Err(Refused::Url { why: format!("it says {here}, and {what} of the settings {said}") }.into());
+        let differs =
+            |what, here: &str, said: &str| Err(Refused::Url { why: format!("it says {here}, and {what} of the settings {said}") }.into());
         match (&self.connect.place, settings.region(), settings.service_url()) {
             (Place::Region(here), Some(said), _) if here != said => return differs("AWS.Region", here, said),
-            (Place::Endpoint(here), _, Some(said)) if here != said.trim_end_matches('/') => return differs("DynamoDb.ServiceUrl", here, said),
+            (Place::Endpoint(here), _, Some(said)) if here != said.trim_end_matches('/') => {
+                return differs("DynamoDb.ServiceUrl", here, said);
+            }
             _ => {}
         }
         self.connect.region = settings.region().map(str::to_owned);
@@ -386,7 +390,8 @@ impl Tables {
 
     /// The same definition for other tools.
     pub fn print(&self, format: Format, options: &TableOptions) -> Result<String> {
-        table::print(&self.specs(), options, format)
+        let besides = self.builder.choice.print_besides(format).unwrap_or_default();
+        Ok(table::print(&self.specs(), options, format)? + &besides)
     }
 
     /// Least-privilege policies, one for each role.

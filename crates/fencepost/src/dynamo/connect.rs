@@ -99,7 +99,14 @@ impl Connect {
         // The engine in this process tells no time, and every interceptor costs each request some microseconds.
         let in_process = matches!(self.place, Place::Memory | Place::File(_));
         let config = if in_process { config } else { config.interceptor(clock.clone()) };
-        Ok(Dynamo::new(aws_sdk_dynamodb::Client::from_conf(config.build()), streams, self.env.clone(), self.timeouts, self.longest_pause, clock))
+        Ok(Dynamo::new(
+            aws_sdk_dynamodb::Client::from_conf(config.build()),
+            streams,
+            self.env.clone(),
+            self.timeouts,
+            self.longest_pause,
+            clock,
+        ))
     }
 
     fn loader(&self) -> aws_config::ConfigLoader {

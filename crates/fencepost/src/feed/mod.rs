@@ -51,6 +51,19 @@ pub(crate) fn safe_of(layout: &Layout) -> Option<Arc<dyn Feed>> {
     }
 }
 
+/// Whether the feed of a layout is an index that somebody has to build.
+#[cfg(feature = "dynamo")]
+pub(crate) fn is_indexed(layout: &Layout) -> bool {
+    #[cfg(feature = "streams")]
+    return indexable(layout).is_some();
+    // Without the feature there is no such feed.
+    #[cfg(not(feature = "streams"))]
+    return {
+        let _ = layout;
+        false
+    };
+}
+
 /// What the index of a layout is built from, where its feed is one.
 #[cfg(feature = "streams")]
 pub(crate) fn indexable(layout: &Layout) -> Option<Arc<dyn Indexable>> {

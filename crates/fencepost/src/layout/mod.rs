@@ -13,7 +13,7 @@ use self::event_store_adapter::EventStoreAdapter;
 use self::ledger::Ledger;
 use self::reventless::Reventless;
 use self::sekiban::Sekiban;
-use crate::dynamo::table::{Rights, TableSpec};
+use crate::dynamo::table::{Format, Rights, TableSpec};
 use crate::dynamo::{Dynamo, Op};
 use crate::error::{Refused, Result};
 use crate::log::{Capabilities, EventLog};
@@ -64,6 +64,13 @@ impl Choice {
             Choice::EventStoreAdapter(options) => options.rights(),
             Choice::Reventless(options) => options.rights(),
             Choice::Sekiban(options) => options.rights(),
+        }
+    }
+    /// What belongs to the tables and is none, for other tools.
+    pub(crate) fn print_besides(&self, format: Format) -> Option<String> {
+        match self {
+            Choice::Sekiban(options) => options.print_bucket(format),
+            Choice::Ledger(_) | Choice::EventStoreAdapter(_) | Choice::Reventless(_) => None,
         }
     }
     /// Whether the tables can be made as they are asked for: said before any is.

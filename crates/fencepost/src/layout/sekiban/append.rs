@@ -189,7 +189,7 @@ impl Sekiban {
 
     pub(super) async fn tries(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
         self.check_items(run)?;
-        self.record_shards(op).await?;
+        self.before_writing(op).await?;
         if self.is_large(run)? {
             if self.options().large == Large::Chunked {
                 let remedy = "open with large=staged, or split it".into();
@@ -439,7 +439,7 @@ impl Sekiban {
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
 
-    fn positions(&self, intent: &Intent<'_>, ticks: u64) -> Result<Vec<Position>> {
+    pub(super) fn positions(&self, intent: &Intent<'_>, ticks: u64) -> Result<Vec<Position>> {
         let position = |n: usize| match intent.there.get(&n) {
             Some(stored) => Some(stored.event.position),
             None => intent.place(ticks, n).position(&intent.ids[n]),

@@ -113,11 +113,9 @@ impl Cells for SekibanCells {
         let known = expect.map(control);
         let to = match known {
             None => Control { generation: 0, revision: 1, tombstoned: given_up },
-            Some(known) => Control {
-                generation: known.generation + u64::from(given_up),
-                revision: known.revision + 1,
-                tombstoned: given_up,
-            },
+            Some(known) => {
+                Control { generation: known.generation + u64::from(given_up), revision: known.revision + 1, tombstoned: given_up }
+            }
         };
         let (condition, values) = known.map_or_else(|| ("attribute_not_exists(#h)".into(), Item::new()), as_known);
         let item = self.0.row_item(&self.0.row_of(&folded, &state)?, to, Some(mark)).await?;

@@ -78,7 +78,7 @@ impl Sekiban {
             written.duplicates.push(id);
             return Ok(());
         }
-        self.record_shards(op).await?;
+        self.before_writing(op).await?;
         let now = self.dynamo().env().now();
         let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: options.seconds(), staged: None };
         let placed = Placed { id, at, event };

@@ -22,7 +22,7 @@ mod tables;
 mod token;
 mod unique;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,16 +39,17 @@ pub(crate) use self::item::Stored;
 use self::item::{Head, Keys};
 pub use self::ops::{TagInfo, TagWrite, WriteOptions, Written};
 pub(crate) use self::read::Sweep;
+pub(crate) use self::settings::Bucket;
+pub use self::settings::Settings;
 #[cfg(feature = "offload")]
 pub use self::snapshot::BlobsCollected;
 pub use self::snapshot::{Folded, Payload, payload};
 pub use self::states::{Control, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite};
-pub use self::settings::Settings;
 pub use self::suid::SortableId;
 use self::suid::Ticks;
 pub use self::unique::Unique;
 use crate::dynamo::item::{Attributes, Item, number};
-use crate::dynamo::table::{Rights, TableSpec};
+use crate::dynamo::table::{Format, Rights, TableSpec};
 use crate::dynamo::{Dynamo, Freshness, Op, Write, report};
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Recorded, Tag};
@@ -107,6 +108,10 @@ pub(crate) struct Options {
     /// Envelopes larger than this go to the bucket, where there is one.
     pub(crate) threshold: usize,
     pub(crate) blobs: Option<Blobs>,
+    /// As the settings name it, for rights and definitions.
+    pub(crate) bucket: Option<Bucket>,
+    /// The one region that writes to tables with replicas.
+    pub(crate) writer_region: Option<String>,
 }
 
 impl Options {
@@ -117,7 +122,7 @@ impl Options {
 
     /// By the URL, and where it says nothing, by the settings.
     pub(crate) fn with(url: &StoreUrl, settings: &Settings) -> Result<Options> {
-        url.only(&["events", "tags", "states", "side", "service", "shards", "keys", "safe_window", "large", "settings"])?;
+        url.only(&["events", "tags", "states", "side", "service", "shards", "keys", "safe_window", "large", "settings", "writer_region"])?;
         let unknown = |name: &str, value: &str, expected: &str| Refused::Url { why: format!("{name}={value}: expected {expected}") };
         let keys = match (url.param("keys").unwrap_or("prefixed"), url.param("service")) {
             ("prefixed", service) => Keys::of_service(service.unwrap_or("default"))?,
@@ -166,6 +171,8 @@ impl Options {
             roll_back: settings.rolls_back(),
             threshold: settings.offload_threshold(),
             blobs: blobs(settings)?,
+            bucket: settings.bucket(),
+            writer_region: url.param("writer_region").map(str::to_owned),
         })
     }
     pub(crate) fn specs(&self) -> Vec<TableSpec> {
@@ -173,6 +180,9 @@ impl Options {
     }
     pub(crate) fn rights(&self) -> Vec<Rights> {
         tables::rights(self)
+    }
+    pub(crate) fn print_bucket(&self, format: Format) -> Option<String> {
+        tables::print_bucket(self, format)
     }
 }
 
@@ -199,6 +209,8 @@ struct Inner {
     /// The largest number of shards that is known to be recorded.
     recorded: AtomicU32,
     side: Side,
+    /// Tables known to have no replicas, or to be written from here alone.
+    looked_at: Mutex<HashSet<String>>,
 }
 
 const SHARDS: &str = "n";
@@ -208,7 +220,8 @@ impl Sekiban {
         // Plain keys know no service; a dot is in no service's name.
         let namespace = if options.keys.is_plain() { "plain." } else { options.keys.service() };
         let side = Side::new(dynamo.clone(), &options.side, namespace, Made::WhenNeeded);
-        let inner = Inner { dynamo, options, ticks: Ticks::default(), heads: Mutex::default(), recorded: AtomicU32::new(1), side };
+        let (ticks, heads, looked_at) = (Ticks::default(), Mutex::default(), Mutex::default());
+        let inner = Inner { dynamo, options, ticks, heads, recorded: AtomicU32::new(1), side, looked_at };
         Ok(Sekiban(Arc::new(inner)))
     }
 
@@ -273,6 +286,37 @@ impl Sekiban {
         let stored = stored.and_then(|item| item.number(SHARDS).ok()).and_then(|n| u32::try_from(n).ok()).unwrap_or(1);
         self.0.recorded.fetch_max(stored, Ordering::Relaxed);
         Ok(stored.max(self.options().shards))
+    }
+
+    /// What must be so before the first event is written.
+    async fn before_writing(&self, op: &Op) -> Result<()> {
+        self.refuse_replicas(op, &self.options().events).await?;
+        self.refuse_replicas(op, &self.options().tags).await?;
+        self.record_shards(op).await
+    }
+
+    /// Conditions hold within one region, and replication writes over what another decided: a table with replicas is written by one region, which
+    /// has to be named. Looked at once.
+    async fn refuse_replicas(&self, op: &Op, table: &str) -> Result<()> {
+        if self.looked_at().contains(table) {
+            return Ok(());
+        }
+        let (here, replicas) = self.dynamo().replicas(op, table).await?;
+        let writer = self.options().writer_region.as_deref();
+        if !replicas.is_empty() && (writer.is_none() || writer != here.as_deref()) {
+            let here = here.as_deref().unwrap_or("an unknown region");
+            let what = format!("writing to table {table} from {here}, with replicas in {}", replicas.join(", "));
+            let remedy = match writer {
+                Some(writer) => format!("its writers are in {writer}, as writer_region= says: write there"),
+                None => "name the one region that writes, by &writer_region=REGION, and write there alone".into(),
+            };
+            return Err(Refused::Unsupported { what, remedy }.into());
+        }
+        self.looked_at().insert(table.to_owned());
+        Ok(())
+    }
+    fn looked_at(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.looked_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Before the first event goes to a shard: so that nobody who opens with fewer misses it.

@@ -87,10 +87,7 @@ impl Sekiban {
         if limit == Some(0) {
             return stream::empty().boxed();
         }
-        let asked = limit.map(|limit| limit.saturating_add(u64::from(since.is_some())));
-        let events =
-            self.all(since, false, asked).try_filter(move |stored| std::future::ready(since.is_none_or(|since| stored.at > since)));
-        let events = events.map_ok(|stored| stored.event);
+        let events = self.all(since.map(|since| since.next()), false, limit).map_ok(|stored| stored.event);
         match limit {
             Some(limit) => events.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed(),
             None => events.boxed(),

@@ -174,7 +174,8 @@ impl Sekiban {
     ) -> Result<HashMap<String, Stored>> {
         let keys: Vec<_> = ids.map(|id| self.keys().event(id)).collect();
         let mut found = HashMap::with_capacity(keys.len());
-        let batches = keys.chunks(self.options().batch_get).map(|keys| self.dynamo().get_many(op, &self.options().events, keys.to_vec(), fresh));
+        let batches =
+            keys.chunks(self.options().batch_get).map(|keys| self.dynamo().get_many(op, &self.options().events, keys.to_vec(), fresh));
         let batches: Vec<_> = stream::iter(batches.collect::<Vec<_>>()).buffered(self.options().reads).try_collect().await?;
         for item in batches.into_iter().flatten() {
             let id = match item.get(RANGE) {

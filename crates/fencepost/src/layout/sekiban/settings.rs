@@ -16,6 +16,7 @@ enum Kind {
     Text,
     Table,
     Address,
+    Bucket,
     Switch,
     Time,
     /// From 1 to this.
@@ -24,7 +25,7 @@ enum Kind {
     Secret,
 }
 
-use Kind::{Address, Count, Secret, Switch, Table, Text, Time};
+use Kind::{Address, Bucket as BucketName, Count, Secret, Switch, Table, Text, Time};
 
 const AWS: &str = "AWS";
 const DYNAMO: &str = "DynamoDb";
@@ -53,10 +54,10 @@ const KNOWN: &[(&str, &str, Kind)] = &[
     (DYNAMO, "WriteShardCount", Count(super::MAX_SHARDS as u64)),
     (DYNAMO, "AutoCreateTables", Switch),
     (DYNAMO, "OffloadThresholdBytes", Count(u64::MAX)),
-    (DYNAMO, "S3BucketName", Text),
+    (DYNAMO, "S3BucketName", BucketName),
     (DYNAMO, "TryRollbackOnFailure", Switch),
     (DYNAMO, "QueryPageSize", Count(100_000)),
-    (S3, "BucketName", Text),
+    (S3, "BucketName", BucketName),
     (S3, "Prefix", Text),
     (S3, "Region", Text),
     (S3, "EnableEncryption", Switch),
@@ -170,7 +171,8 @@ impl Settings {
     fn set(&mut self, section: &'static str, name: &str, value: String) -> Result<()> {
         let found = KNOWN.iter().position(|(of, known, _)| *of == section && known.eq_ignore_ascii_case(name));
         let Some(setting) = found else {
-            let known: Vec<_> = KNOWN.iter().filter(|(of, _, kind)| *of == section && !matches!(kind, Secret)).map(|known| known.1).collect();
+            let known: Vec<_> =
+                KNOWN.iter().filter(|(of, _, kind)| *of == section && !matches!(kind, Secret)).map(|known| known.1).collect();
             return Err(malformed(format!("{section}.{name} is unknown; known are {}", known.join(", "))));
         };
         let (_, name, kind) = KNOWN[setting];
@@ -181,9 +183,13 @@ impl Settings {
                 return Err(malformed(format!("{section}.{name}: {why}")));
             }
             // An empty text is nothing, as .NET has it.
-            Text | Table | Address if value.is_empty() => return Ok(()),
+            Text | Table | Address | BucketName if value.is_empty() => return Ok(()),
             Text => {}
             Table => check_table(&value)?,
+            BucketName
+                if (3..=63).contains(&value.len())
+                    && value.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-".contains(&b)) => {}
+            BucketName => return Err(bad("3 to 63 of a-z 0-9 . -")),
             Address if value.starts_with("http://") || value.starts_with("https://") => {}
             Address => return Err(bad("an address, as http://localhost:4566")),
             Switch => drop(switch(&value).ok_or_else(|| bad("true or false"))?),
@@ -268,7 +274,6 @@ impl Settings {
     pub(super) fn rolls_back(&self) -> bool {
         self.is_on(DYNAMO, "TryRollbackOnFailure").unwrap_or(true)
     }
-    #[cfg_attr(not(feature = "offload"), allow(dead_code, reason = "there is no object storage to open"))]
     /// None where no bucket is asked for: nothing says that snapshots shall go anywhere. A section that names none means the published one.
     pub(crate) fn bucket(&self) -> Option<Bucket> {
         let asked = self.given.keys().any(|setting| KNOWN[*setting].0 == S3) || self.get(DYNAMO, "S3BucketName").is_some();
@@ -332,9 +337,7 @@ fn plain_json(text: &str) -> String {
                 in_string = !in_string;
                 plain.push(c);
             }
-            '/' if !in_string && chars.peek() == Some(&'/') => {
-                while chars.next_if(|c| *c != '\n').is_some() {}
-            }
+            '/' if !in_string && chars.peek() == Some(&'/') => while chars.next_if(|c| *c != '\n').is_some() {},
             '/' if !in_string && chars.peek() == Some(&'*') => {
                 let mut before = chars.next();
                 // `/*/` is not a whole comment.
@@ -438,7 +441,7 @@ mod tests {
         assert_eq!(settings.url().expect("a place"), "http://localhost:4566/Sekiban?layout=sekiban");
         let bucket = settings.bucket().expect("a bucket");
         assert_eq!((bucket.region.as_deref(), bucket.path_style), (Some("us-east-1"), true));
-        let design = Settings::from_json(r#"{"DynamoDb":{"MaxBatchSize":20,"S3BucketName":"b"}}"#).expect("reads");
-        assert_eq!((design.batch_get(), design.bucket().map(|bucket| bucket.name)), (20, Some("b".into())));
+        let design = Settings::from_json(r#"{"DynamoDb":{"MaxBatchSize":20,"S3BucketName":"bucket"}}"#).expect("reads");
+        assert_eq!((design.batch_get(), design.bucket().map(|bucket| bucket.name)), (20, Some("bucket".into())));
     }
 }

@@ -94,7 +94,8 @@ impl Sekiban {
     /// A row for a state, with its envelope inline; whoever writes it puts it into the bucket if it is too large.
     pub fn row_of(&self, folded: &Folded, state: &[u8]) -> Result<ProjectionRow> {
         let mut packed = Vec::new();
-        std::io::Read::read_to_end(&mut GzEncoder::new(state, Compression::fast()), &mut packed).map_err(|_| malformed("it cannot be packed"))?;
+        std::io::Read::read_to_end(&mut GzEncoder::new(state, Compression::fast()), &mut packed)
+            .map_err(|_| malformed("it cannot be packed"))?;
         let now = self.dynamo().env().now();
         let threshold = SortableId::threshold(now.checked_sub(self.safe_window()).unwrap_or(now));
         let last = folded.last.map(|last| last.to_string()).unwrap_or_default();

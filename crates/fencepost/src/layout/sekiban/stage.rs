@@ -107,6 +107,10 @@ impl Sekiban {
         if record.digest != intent.digest {
             return Err(Refused::Reused { commit: intent.commit }.into());
         }
+        // Where the caller gave the places, the record does not have them.
+        if intent.fixed.is_some() {
+            return Ok(Committed::new(intent.commit, self.positions(intent, record.ticks)?, None, op.units()));
+        }
         self.outcome(op, record)
     }
 

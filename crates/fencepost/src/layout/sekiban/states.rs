@@ -343,6 +343,7 @@ impl Sekiban {
     /// A write under a condition; one whose answer was lost is told from another's by what is there.
     pub(super) async fn settle(&self, write: Write, to: Control) -> Result<RowWrite> {
         let op = self.dynamo().op();
+        self.refuse_replicas(&op, &self.options().states).await?;
         let mine = match &write {
             Write::PutIf { item, .. } => Some(item.clone()),
             _ => None,
@@ -370,6 +371,7 @@ impl Sekiban {
     /// Tells how a projection is doing, if the last heartbeat was this one (0: if there was none); false where another was.
     pub async fn put_heartbeat(&self, beat: &ProjectionHeartbeat, expect: u64) -> Result<bool> {
         let op = self.dynamo().op();
+        self.refuse_replicas(&op, &self.options().states).await?;
         let named = URL_SAFE_NO_PAD.encode(format!("{}|{}", beat.version, beat.cluster));
         let mut item = key(self.keys().projector(&beat.projector), format!("STATUS#{named}"));
         self.keys().mark_service(&mut item);

@@ -34,7 +34,11 @@ impl Blobs {
 
     /// As the settings say; what they leave open comes from the variables of the environment that the AWS tools read, then from the role.
     pub(in super::super) fn open(bucket: &Bucket) -> Result<Self> {
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(&bucket.name).with_virtual_hosted_style_request(!bucket.path_style);
+        Self::on(AmazonS3Builder::from_env(), bucket)
+    }
+
+    fn on(builder: AmazonS3Builder, bucket: &Bucket) -> Result<Self> {
+        let mut builder = builder.with_bucket_name(&bucket.name).with_virtual_hosted_style_request(!bucket.path_style);
         if let Some(region) = &bucket.region {
             builder = builder.with_region(region);
         }
@@ -77,7 +81,10 @@ impl Blobs {
         };
         let blob = got.bytes().await.map_err(|error| trouble(key, &error))?;
         if promised(key).is_some_and(|promised| hash(&blob) != promised) {
-            return Err(Error::corrupt(LAYOUT, format!("blob {key} has another hash than its name says: give the state up, and it is built anew")));
+            return Err(Error::corrupt(
+                LAYOUT,
+                format!("blob {key} has another hash than its name says: give the state up, and it is built anew"),
+            ));
         }
         self.keep(key, blob.clone());
         Ok(Some(blob))
@@ -124,4 +131,52 @@ fn trouble(key: &str, error: &Failed) -> Error {
         _ => Reason::Unreachable,
     };
     Error::unavailable(reason, format!("blob {key}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// The head of the one request that comes, and the address that it came to; it is answered as S3 answers a put.
+    async fn put_by(bucket: impl FnOnce(String) -> Bucket) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = format!("http://localhost:{}", listener.local_addr().expect("an address").port());
+        let blobs = Blobs::on(AmazonS3Builder::new().with_access_key_id("a").with_secret_access_key("b"), &bucket(address)).expect("opens");
+        let serve = async {
+            let (mut socket, _) = listener.accept().await.expect("a request");
+            let (mut head, mut part) = (Vec::new(), [0; 4096]);
+            while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                let read = socket.read(&mut part).await.expect("reads");
+                head.extend_from_slice(&part[..read]);
+            }
+            socket.write_all(b"HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await.expect("answers");
+            String::from_utf8_lossy(&head).to_lowercase()
+        };
+        let key = blobs.key("folder", "name.bin");
+        let (head, put) = tokio::join!(serve, blobs.put(&key, Bytes::from_static(b"state")));
+        put.expect("stores");
+        head
+    }
+
+    /// Each setting of the section, by what it does to the request.
+    #[tokio::test]
+    async fn the_settings_of_a_bucket_are_seen_on_the_wire() {
+        let bucket = |endpoint: String| Bucket {
+            name: "snapshots".into(),
+            prefix: "/pre/fix/".into(),
+            region: Some("ap-northeast-1".into()),
+            encrypt: true,
+            endpoint: Some(endpoint),
+            path_style: true,
+        };
+        let head = put_by(bucket).await;
+        assert!(head.starts_with("put /snapshots/pre/fix/folder/name.bin http"), "{head}");
+        assert!(head.contains("x-amz-server-side-encryption: aes256") && head.contains("/ap-northeast-1/s3/"), "{head}");
+        let head = put_by(|endpoint| Bucket { encrypt: false, prefix: String::new(), ..bucket(endpoint) }).await;
+        assert!(head.starts_with("put /snapshots/folder/name.bin http") && !head.contains("server-side-encryption"), "{head}");
+        // `snapshots.localhost` is this machine too.
+        let head = put_by(|endpoint| Bucket { path_style: false, ..bucket(endpoint) }).await;
+        assert!(head.starts_with("put /pre/fix/folder/name.bin http") && head.contains("host: snapshots.localhost:"), "{head}");
+    }
 }

@@ -47,7 +47,9 @@ mod tests {
     #[test]
     fn only_keys_of_blobs_are_taken_for_blobs() {
         let (hash, id) = ("a".repeat(64), "0".repeat(32));
-        for key in [format!("P/1.0.0/{hash}.bin"), format!("P/{hash}.bin"), format!("pre/fix/P/{id}.bin"), format!("p/s/P/1/{hash}-{id}.bin")] {
+        for key in
+            [format!("P/1.0.0/{hash}.bin"), format!("P/{hash}.bin"), format!("pre/fix/P/{id}.bin"), format!("p/s/P/1/{hash}-{id}.bin")]
+        {
             assert!(is_blob(&key), "{key}");
         }
         for key in ["photo.jpg".into(), format!("{hash}.bin"), format!("P/{hash}.zst"), "P/1/notes.bin".into(), format!("P/{hash}-x.bin")] {
