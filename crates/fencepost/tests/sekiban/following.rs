@@ -108,7 +108,7 @@ async fn the_state_of_a_tag_is_a_fold_and_decisions_on_it_hold() {
 /// The served state has what is there; the safe one what nothing can come before any more, in the order of ids, whatever came late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_safe_state_waits_for_the_window_and_has_the_order_of_ids() {
-    let bench = Bench::new();
+    let bench = Bench::embedded();
     let env = Env::seeded(1);
     let store = open(bench.builder("&safe_window=20000").env(env.clone())).await;
     let served = store.projections().expect("projections");

@@ -141,7 +141,7 @@ async fn each_operation_makes_the_calls_that_sekiban_makes_and_those_that_heads_
 /// The published table of exceptions: throttled is tried again, a duplicate is skipped, an invalid request is told at once.
 #[tokio::test]
 async fn exceptions_are_handled_as_published() {
-    let bench = Bench::new();
+    let bench = Bench::embedded();
     let between = Faults::new(bench.http(), 1);
     let sekiban = open(bench.builder("").timeouts(QUICK).http_client(between.http_client())).await.sekiban().expect("sekiban");
     let at = |n: u64| id(&format!("063921792785{n:07}00144769402"));

@@ -177,7 +177,10 @@ mod tests {
         assert!(head.starts_with("put http://s3.test:4566/snapshots/pre/fix/folder/name.bin "), "{head}");
         assert!(head.contains("x-amz-server-side-encryption: aes256") && head.contains("/ap-northeast-1/s3/"), "{head}");
         let head = put_by(&Bucket { encrypt: false, prefix: String::new(), ..bucket.clone() }).await;
-        assert!(head.starts_with("put http://s3.test:4566/snapshots/folder/name.bin ") && !head.contains("server-side-encryption"), "{head}");
+        assert!(
+            head.starts_with("put http://s3.test:4566/snapshots/folder/name.bin ") && !head.contains("server-side-encryption"),
+            "{head}"
+        );
         let head = put_by(&Bucket { path_style: false, ..bucket }).await;
         assert!(head.starts_with("put http://snapshots.s3.test:4566/pre/fix/folder/name.bin "), "{head}");
     }
