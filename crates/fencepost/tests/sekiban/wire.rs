@@ -207,7 +207,7 @@ async fn a_large_write_whose_answer_is_lost_is_told_its_own_places() {
     assert_eq!(sekiban.tag_stream(&tag("a:1"), None).try_collect::<Vec<_>>().await.expect("rows").len(), 60);
 }
 
-/// W12: by pages of 500, every event is read once. The same of 100,000 is in `bench`.
+/// W12: by pages of 500, every event is read once. `.ci/run` does the same with 100,000.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn catching_up_reads_each_event_once_and_costs_as_much_as_their_bytes() {
     let count: u64 = std::env::var("FENCEPOST_CATCH_UP").ok().and_then(|count| count.parse().ok()).unwrap_or(10_000);
