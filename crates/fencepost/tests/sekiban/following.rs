@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fencepost::sekiban::Blobs;
 use fencepost::testing::Lag;
-use fencepost::{Ended, LoadOptions, Projection, Projections, Reason, StreamName, decision, feed_reaches, fold};
+use fencepost::{Ended, Feed, LoadOptions, Projection, Projections, Reason, StreamName, decision, feed_reaches, fold};
 use object_store::memory::InMemory;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,19 @@ enum School {
         #[serde(rename = "classRoomId")]
         room: String,
     },
+}
+
+/// All that a feed hands over behind a place, until it has caught up.
+async fn handed_over(feed: &Arc<dyn Feed>, from: From) -> (Vec<String>, Checkpoint) {
+    let mut deliveries = feed.subscribe(from, Query::all());
+    let mut met = Vec::new();
+    loop {
+        match deliveries.next().await.expect("never ends").expect("delivers") {
+            Delivery::Event { event, .. } => met.push(String::from_utf8_lossy(&event.data).into_owned()),
+            Delivery::CaughtUp { checkpoint } => return (met, checkpoint),
+            _ => {}
+        }
+    }
 }
 
 /// A tag projector is a fold over a tag: its state, how many events it folded, and the last of them, as Sekiban's tag states have it.
@@ -124,10 +137,16 @@ async fn the_safe_state_waits_for_the_window_and_has_the_order_of_ids() {
     run_to(&served, 1, &["1", "late"]).await;
     let feed = store.safe_feed().expect("feed");
     assert!(!feed.shows(first.positions[0]).await.expect("asks"), "young");
-    run_to(&safe, 2, &[]).await;
-    env.advance(Duration::from_secs(19));
+    assert_eq!(handed_over(&feed, From::Start).await.0, Vec::<String>::new());
+    env.advance(Duration::from_millis(18_500));
+    let (old, checkpoint) = handed_over(&feed, From::Start).await;
+    assert_eq!(old, Vec::<String>::new());
+    env.advance(Duration::from_secs(1));
+    let (old, checkpoint) = handed_over(&feed, From::Checkpoint(checkpoint)).await;
+    assert_eq!(old, ["late"]);
     run_to(&safe, 2, &["late"]).await;
-    env.advance(Duration::from_secs(2));
+    env.advance(Duration::from_secs(1));
+    assert_eq!(handed_over(&feed, From::Checkpoint(checkpoint)).await.0, ["1"]);
     assert!(feed.shows(first.positions[0]).await.expect("asks"));
     run_to(&safe, 2, &["late", "1"]).await;
     // A new one from its checkpoint: none twice, none lost.

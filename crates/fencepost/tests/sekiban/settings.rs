@@ -175,6 +175,21 @@ async fn a_failed_write_without_a_transaction_is_taken_back_or_left() {
     }
 }
 
+/// What is larger than the threshold goes to the bucket, where there is one.
+#[tokio::test]
+async fn states_go_to_the_bucket_from_the_threshold_on() {
+    for (settings, away) in [(Settings::default(), false), (settings("OffloadThresholdBytes", 1000), true)] {
+        let bench = Bench::embedded();
+        let blobs = fencepost::sekiban::Blobs::new(std::sync::Arc::new(object_store::memory::InMemory::new()), "");
+        let store = open(bench.builder("").settings(&settings).expect("settings").blobs(blobs)).await;
+        let sekiban = store.sekiban().expect("sekiban");
+        let folded = fencepost::sekiban::Folded { projector: "P".into(), version: "1".into(), ..Default::default() };
+        sekiban.put_row(&sekiban.row_of(&folded, &snapshots::noise(2_000)).expect("row")).await.expect("writes");
+        let row = sekiban.projection_row("P", "1").await.expect("reads").expect("there");
+        assert_eq!(matches!(row.body, RowBody::Offloaded { .. }), away);
+    }
+}
+
 #[test]
 fn a_place_that_the_url_says_otherwise_is_refused_and_so_are_other_layouts() {
     let tokyo =

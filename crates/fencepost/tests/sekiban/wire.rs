@@ -200,7 +200,9 @@ async fn a_large_write_whose_answer_is_lost_is_told_its_own_places() {
     let sekiban = open(bench.builder("").timeouts(QUICK).http_client(between.http_client())).await.sekiban().expect("sekiban");
     let at = |n: u64| id(&format!("0639217927851234{n:03}00144769402"));
     let events: Vec<_> = (0..60).map(|n| (at(n * 3), event("{}", &["a:1"]).id(Uuid::from_u128(n.into())))).collect();
+    // The token of the first attempt would tell; under another one, the record has to.
     between.script(Rule::on("TransactWriteItems").nth(1).lose_response());
+    between.script(Rule::on("TransactWriteItems").nth(2).token_mismatch());
     let written = sekiban.write(&events, WriteOptions::default()).await.expect("writes");
     let places: Vec<_> = written.positions.iter().filter_map(SortableId::of).collect();
     assert_eq!(places, events.iter().map(|(at, _)| *at).collect::<Vec<_>>());
