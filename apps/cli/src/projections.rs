@@ -55,9 +55,10 @@ enum What {
     },
     /// Delete objects that no state names any more
     Gc {
-        /// Where large states lie: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER
+        /// Where large states lie: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER; with layout=sekiban, if
+        /// not given, the bucket of its settings
         #[arg(long, value_name = "URL", env = "FENCEPOST_OBJECTS", hide_env_values = true)]
-        objects: String,
+        objects: Option<String>,
         /// Only what is older than this: longer than a projection takes to save its state
         #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
         older_than: Duration,
@@ -90,7 +91,15 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
                 format!("{name} version {version} is deleted")
             })?)
         }
-        What::Gc { objects, older_than } => {
+        What::Gc { objects: None, older_than } => {
+            let missing = |_| Failure::new(Code::Usage, "--objects says where large states lie; only layout=sekiban has settings that do");
+            let collected = store.sekiban().map_err(missing)?.collect_blobs(older_than).await?;
+            Ok(out.result(&collected, |paint| {
+                let removed = paint.bold(format!("{} blobs of {} bytes deleted", collected.deleted, collected.bytes));
+                format!("{removed}, {} seen, {} too young", collected.seen, collected.young)
+            })?)
+        }
+        What::Gc { objects: Some(objects), older_than } => {
             let objects = store.objects(&objects, [])?;
             let collected = projections.offload(objects).gc(older_than).await?;
             Ok(out.result(&collected, |paint| {

@@ -104,9 +104,11 @@ pub use store::{Builder, Stats, Store, TableStats, Tables, open};
 /// What `layout=sekiban` has beyond the contracts: [`Store::sekiban`](crate::Store::sekiban).
 #[cfg(feature = "dynamo")]
 pub mod sekiban {
+    #[cfg(feature = "offload")]
+    pub use crate::layout::sekiban::{Blobs, BlobsCollected};
     pub use crate::layout::sekiban::{
-        Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, SortableId, TagInfo, TagWrite, Unique,
-        WriteOptions, Written, payload,
+        Control, Folded, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, Settings, SortableId, TagInfo, TagWrite,
+        Unique, WriteOptions, Written, payload,
     };
 }
 

@@ -60,7 +60,8 @@ pub enum CellKind {
     Lease,
     /// Events that a consumer could not handle.
     Parked,
-    /// States of projections, each with its checkpoint.
+    /// States of projections, each with its checkpoint: a line of JSON about it, then the state. In the line, `state` is `reset` or `deleted`
+    /// where there is none, `position` the last event that counts, `events` how many do.
     Projection,
     /// What there is: names of consumers, of projections.
     Names,

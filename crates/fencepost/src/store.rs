@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::decide::{Deciding, Decision, Model, Options as DecideOptions, decide_on, look};
 use crate::domain::IntoEvents;
 use crate::dynamo::table::{self, Created, Difference, Format, Role, Scope, TableOptions, TableSpec};
-use crate::dynamo::{Client, Connect, Dynamo, HttpClient, SdkConfig, SharedHttpClient, Timeouts};
+use crate::dynamo::{Client, Connect, Dynamo, HttpClient, Place, SdkConfig, SharedHttpClient, Timeouts};
 use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::EventType;
 use crate::feed::{self, Feed};
-use crate::layout::sekiban::Sekiban;
+use crate::layout::sekiban::{Sekiban, Settings};
 use crate::layout::{Choice, Collected, Layout, Verified};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
 use crate::moving::Party;
@@ -44,7 +44,12 @@ impl Store {
         let url = StoreUrl::parse(url)?;
         let choice = Choice::of(&url)?;
         let create = url.is_local();
-        Ok(Builder { connect: Connect::to(url.place), choice, create, refused: None })
+        let file = url.param("settings").map(str::to_owned);
+        let builder = Builder { connect: Connect::to(url.place.clone()), choice, create, refused: None, url };
+        match file {
+            Some(file) => builder.settings(&Settings::from_file(file)?),
+            None => Ok(builder),
+        }
     }
 
     /// The log with boundaries. Refused on layouts that have streams only.
@@ -86,6 +91,13 @@ impl Store {
             Refused::Unsupported { what: "a feed that is built from DynamoDB Streams".into(), remedy }.into()
         })
     }
+    /// The feed of what nothing can come before any more. Where a feed is ordered by clocks (`layout=sekiban`), it hands over what is older than the
+    /// safe window, in the order of ids; a projection over it has Sekiban's safe state, one over [`Store::feed`] the state that is served.
+    /// Elsewhere the two feeds are one.
+    pub fn safe_feed(&self) -> Result<Arc<dyn Feed>> {
+        self.feed()?;
+        feed::safe_of(&self.layout).map_or_else(|| self.feed(), Ok)
+    }
     /// The index that the feed is read from: to build, look at, verify and rebuild. Refused where the feed needs none.
     #[cfg(feature = "streams")]
     pub fn index(&self) -> Result<crate::feed::index::Index> {
@@ -105,7 +117,7 @@ impl Store {
     }
     /// Cells: leases, parked events and projections lie in them.
     pub fn cells(&self) -> Arc<dyn Cells> {
-        Arc::new(self.layout.side().clone())
+        self.layout.cells()
     }
     /// A consumer of the feed, under a name.
     pub fn consumer(&self, name: &str) -> Result<Consumer> {
@@ -171,7 +183,8 @@ impl Store {
 impl From<&Store> for Party {
     fn from(store: &Store) -> Party {
         let (log, feed) = (store.log.clone(), store.feed.clone());
-        Party { log, streams: Some(store.streams()), feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
+        let indexed = feed::is_indexed(&store.layout);
+        Party { log, streams: Some(store.streams()), feed, checkpoints: store.checkpoints(), capabilities: store.capabilities(), indexed }
     }
 }
 
@@ -182,6 +195,7 @@ fn streams_only() -> Error {
 /// A store that is not open yet: what the URL does not say, and its tables.
 #[derive(Debug, Clone)]
 pub struct Builder {
+    url: StoreUrl,
     connect: Connect,
     choice: Choice,
     create: bool,
@@ -214,6 +228,41 @@ impl Builder {
                 }
             }
             _ => self.refused = Some(("a hash of shards", "only layout=event-store-adapter-v3 has shards")),
+        }
+        self
+    }
+    /// Opens by Sekiban's own settings; what the URL says goes before. Refused where they say another place than the URL, and on other layouts.
+    ///
+    /// As published, missing tables are made on opening unless `AutoCreateTables` is off, and reads that decide nothing are a moment old
+    /// unless `UseConsistentReads` is on. `settings=FILE` in the URL is the same.
+    pub fn settings(mut self, settings: &Settings) -> Result<Self> {
+        let Choice::Sekiban(options) = &mut self.choice else {
+            self.refused = Some(("Sekiban's settings", "only layout=sekiban has them"));
+            return Ok(self);
+        };
+        *options = crate::layout::sekiban::Options::with(&self.url, settings)?;
+        let differs =
+            |what, here: &str, said: &str| Err(Refused::Url { why: format!("it says {here}, and {what} of the settings {said}") }.into());
+        match (&self.connect.place, settings.region(), settings.service_url()) {
+            (Place::Region(here), Some(said), _) if here != said => return differs("AWS.Region", here, said),
+            (Place::Endpoint(here), _, Some(said)) if here != said.trim_end_matches('/') => {
+                return differs("DynamoDb.ServiceUrl", here, said);
+            }
+            _ => {}
+        }
+        self.connect.region = settings.region().map(str::to_owned);
+        self.connect.profile = settings.profile().map(str::to_owned);
+        self.connect.timeouts.attempts = settings.retry_attempts();
+        self.connect.longest_pause = settings.retry_delay();
+        self.create = settings.creates_tables();
+        Ok(self)
+    }
+    /// Where projection states of `layout=sekiban` go that outgrow a row, in place of the settings' bucket.
+    #[cfg(feature = "offload")]
+    pub fn blobs(mut self, blobs: crate::layout::sekiban::Blobs) -> Self {
+        match &mut self.choice {
+            Choice::Sekiban(options) => options.blobs = Some(blobs),
+            _ => self.refused = Some(("Sekiban's blobs", "only layout=sekiban has them; others have Projections::offload")),
         }
         self
     }
@@ -341,7 +390,8 @@ impl Tables {
 
     /// The same definition for other tools.
     pub fn print(&self, format: Format, options: &TableOptions) -> Result<String> {
-        table::print(&self.specs(), options, format)
+        let besides = self.builder.choice.print_besides(format).unwrap_or_default();
+        Ok(table::print(&self.specs(), options, format)? + &besides)
     }
 
     /// Least-privilege policies, one for each role.

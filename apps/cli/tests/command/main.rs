@@ -8,6 +8,7 @@ mod index;
 mod moving;
 mod pipes;
 mod roundtrip;
+mod sekiban;
 
 use std::io::Write;
 use std::path::Path;

@@ -47,6 +47,12 @@ pub(crate) struct Connect {
     pub(crate) place: Place,
     pub(crate) env: Env,
     pub(crate) timeouts: Timeouts,
+    /// Between two attempts, at most.
+    pub(crate) longest_pause: Duration,
+    /// Of the shared files, where another than the default.
+    pub(crate) profile: Option<String>,
+    /// Beside an endpoint, where the chain names another or none.
+    pub(crate) region: Option<String>,
     pub(crate) client: Option<aws_sdk_dynamodb::Client>,
     pub(crate) sdk_config: Option<SdkConfig>,
     pub(crate) http_client: Option<SharedHttpClient>,
@@ -54,7 +60,17 @@ pub(crate) struct Connect {
 
 impl Connect {
     pub(crate) fn to(place: Place) -> Self {
-        Self { place, env: Env::system(), timeouts: Timeouts::default(), client: None, sdk_config: None, http_client: None }
+        Self {
+            place,
+            env: Env::system(),
+            timeouts: Timeouts::default(),
+            longest_pause: Duration::from_secs(2),
+            profile: None,
+            region: None,
+            client: None,
+            sdk_config: None,
+            http_client: None,
+        }
     }
 
     pub(crate) async fn connect(&self) -> Result<Dynamo> {
@@ -83,7 +99,22 @@ impl Connect {
         // The engine in this process tells no time, and every interceptor costs each request some microseconds.
         let in_process = matches!(self.place, Place::Memory | Place::File(_));
         let config = if in_process { config } else { config.interceptor(clock.clone()) };
-        Ok(Dynamo::new(aws_sdk_dynamodb::Client::from_conf(config.build()), streams, self.env.clone(), self.timeouts, clock))
+        Ok(Dynamo::new(
+            aws_sdk_dynamodb::Client::from_conf(config.build()),
+            streams,
+            self.env.clone(),
+            self.timeouts,
+            self.longest_pause,
+            clock,
+        ))
+    }
+
+    fn loader(&self) -> aws_config::ConfigLoader {
+        let loader = aws_config::defaults(BehaviorVersion::latest());
+        match &self.profile {
+            Some(profile) => loader.profile_name(profile),
+            None => loader,
+        }
     }
 
     /// What a caller configured, where the URL says.
@@ -111,9 +142,12 @@ impl Connect {
             Place::Memory if self.http_client.is_some() => local(None).build(),
             Place::Memory => local(Some(Engine::memory()?.http_client())).build(),
             Place::File(path) => local(Some(Engine::file(path)?.http_client())).build(),
-            Place::Region(region) => aws_config::defaults(BehaviorVersion::latest()).region(Region::new(region.clone())).load().await,
+            Place::Region(region) => self.loader().region(Region::new(region.clone())).load().await,
             Place::Endpoint(endpoint) => {
-                let mut loader = aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint);
+                let mut loader = self.loader().endpoint_url(endpoint);
+                if let Some(region) = &self.region {
+                    loader = loader.region(Region::new(region.clone()));
+                }
                 // Without roots on the machine the HTTPS client panics, even where no TLS is spoken.
                 if endpoint.starts_with("http://") {
                     loader = loader.http_client(aws_smithy_http_client::Builder::new().build_http());

@@ -24,6 +24,7 @@ pub(crate) use retry::Failure;
 pub(crate) use transact::{Outcome, Terms, Verdict, Write};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::env::Env;
 
@@ -38,12 +39,20 @@ struct Inner {
     streams: records::Connection,
     env: Env,
     timeouts: Timeouts,
+    longest_pause: Duration,
     clock: clock::Watch,
 }
 
 impl Dynamo {
-    fn new(client: aws_sdk_dynamodb::Client, streams: records::Connection, env: Env, timeouts: Timeouts, clock: clock::Watch) -> Self {
-        Self(Arc::new(Inner { client, streams, env, timeouts, clock }))
+    fn new(
+        client: aws_sdk_dynamodb::Client,
+        streams: records::Connection,
+        env: Env,
+        timeouts: Timeouts,
+        longest_pause: Duration,
+        clock: clock::Watch,
+    ) -> Self {
+        Self(Arc::new(Inner { client, streams, env, timeouts, longest_pause, clock }))
     }
     fn client(&self) -> &aws_sdk_dynamodb::Client {
         &self.0.client

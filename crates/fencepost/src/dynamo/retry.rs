@@ -86,10 +86,11 @@ impl Dynamo {
         unreachable!("the loop above only ends by returning")
     }
 
-    /// Full jitter: anything from nothing to a bound that doubles, 25 ms (or 5 ms where two writers met) to 2 s.
+    /// Full jitter: anything from nothing to a bound that doubles, from 25 ms (or 5 ms where two writers met) to 2 s, or what was given.
     pub(crate) fn pause(&self, attempt: u32, reason: Reason) -> Duration {
         let first: u64 = if reason == Reason::Throttled { 25 } else { 5 };
-        let bound = first.saturating_mul(1 << attempt.min(10)).min(2_000);
+        let longest = u64::try_from(self.0.longest_pause.as_millis()).unwrap_or(u64::MAX);
+        let bound = first.saturating_mul(1 << attempt.min(10)).min(longest);
         Duration::from_micros(self.env().below(bound * 1_000))
     }
 }

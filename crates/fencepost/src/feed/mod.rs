@@ -34,12 +34,34 @@ use crate::side::chain::Indexable;
 pub(crate) fn of(layout: &Layout) -> Option<Arc<dyn Feed>> {
     match layout {
         Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => Some(Arc::new(lanes::LaneFeed(ledger.clone()))),
-        Layout::Sekiban(sekiban) => Some(Arc::new(sekiban::AllEvents(sekiban.clone()))),
+        Layout::Sekiban(sekiban) => Some(Arc::new(sekiban::AllEvents { sekiban: sekiban.clone(), of: sekiban::Of::Served })),
         #[cfg(feature = "streams")]
         indexed => Some(Arc::new(indexed::IndexFeed(indexable(indexed)?))),
         #[cfg(not(feature = "streams"))]
         _ => None,
     }
+}
+
+/// Of a feed that is ordered by clocks, what nothing can come before any more; elsewhere the feed itself.
+#[cfg(feature = "dynamo")]
+pub(crate) fn safe_of(layout: &Layout) -> Option<Arc<dyn Feed>> {
+    match layout {
+        Layout::Sekiban(sekiban) => Some(Arc::new(sekiban::AllEvents { sekiban: sekiban.clone(), of: sekiban::Of::Safe })),
+        other => of(other),
+    }
+}
+
+/// Whether the feed of a layout is an index that somebody has to build.
+#[cfg(feature = "dynamo")]
+pub(crate) fn is_indexed(layout: &Layout) -> bool {
+    #[cfg(feature = "streams")]
+    return indexable(layout).is_some();
+    // Without the feature there is no such feed.
+    #[cfg(not(feature = "streams"))]
+    return {
+        let _ = layout;
+        false
+    };
 }
 
 /// What the index of a layout is built from, where its feed is one.

@@ -27,19 +27,34 @@ const TICKS_PER_SECOND: u64 = 10_000_000;
 
 /// The feed of Sekiban's tables.
 #[derive(Debug, Clone)]
-pub(crate) struct AllEvents(pub(crate) Sekiban);
+pub(crate) struct AllEvents {
+    pub(crate) sekiban: Sekiban,
+    pub(crate) of: Of,
+}
+
+/// How much of it is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// All that is there.
+    Served,
+    /// What nothing can come before any more: in the order of ids, whatever comes late.
+    Safe,
+}
 
 #[async_trait]
 impl Feed for AllEvents {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
-        deliver(Cursor::start(self.0.clone(), from, query))
+        deliver(Cursor::start(self.clone(), from, query))
     }
 
     async fn shows(&self, position: Position) -> Result<bool> {
         let foreign = || Refused::Foreign { what: "position", of: "another store".into(), here: "this one".into() };
         let id = SortableId::of(&position).ok_or_else(foreign)?;
-        let mut sweep = self.0.sweep(Some(id), false, Some(2)).await?;
-        while let Some(stored) = self.0.swept(&mut sweep).await? {
+        if self.of == Of::Safe && safe(&self.sekiban).await? < id.ticks() {
+            return Ok(false);
+        }
+        let mut sweep = self.sekiban.sweep(Some(id), false, Some(2)).await?;
+        while let Some(stored) = self.sekiban.swept(&mut sweep).await? {
             match stored.event.position.cmp(&position) {
                 std::cmp::Ordering::Less => {}
                 met => return Ok(met.is_eq()),
@@ -95,10 +110,26 @@ fn mark(stored: &Stored) -> (u64, u32) {
     (stored.at.ticks(), ((high ^ low) ^ ((high ^ low) >> 32)) as u32)
 }
 
+/// The tick below which nothing can come any more: older than the window, and than every commit that is published and not in rows.
+async fn safe(sekiban: &Sekiban) -> Result<u64> {
+    let op = sekiban.dynamo().long_op();
+    let now = SortableId::threshold(sekiban.dynamo().env().now()).ticks();
+    let window = u64::try_from(sekiban.safe_window().as_nanos() / 100).unwrap_or(u64::MAX);
+    let mut safe = now.saturating_sub(window);
+    for (commit, ticks) in sekiban.open_commits(&op).await? {
+        if ticks.saturating_add(PATIENCE.as_secs() * TICKS_PER_SECOND) < now {
+            sekiban.finish(commit).await?;
+        }
+        safe = safe.min(ticks.saturating_sub(1));
+    }
+    Ok(safe)
+}
+
 /// One subscription.
 #[derive(Debug)]
 struct Cursor {
     sekiban: Sekiban,
+    of: Of,
     query: Query,
     reached: Reached,
     /// The sweep that is under way, and what was safe when it began.
@@ -136,14 +167,15 @@ impl Subscription for Cursor {
 }
 
 impl Cursor {
-    async fn start(sekiban: Sekiban, from: From, query: Query) -> Result<Cursor> {
+    async fn start(AllEvents { sekiban, of }: AllEvents, from: From, query: Query) -> Result<Cursor> {
         let fresh = || Reached { namespace: sekiban.namespace().into(), low: 0, seen: BTreeSet::new() };
         let reached = match &from {
             From::Checkpoint(checkpoint) => Reached::open(checkpoint, sekiban.namespace())?,
             From::Start | From::Now => fresh(),
         };
         let rings = sekiban.side().rings();
-        let mut cursor = Cursor { sekiban, query, reached, sweep: None, ready: VecDeque::new(), last: 0, moved: true, pause: SOON, rings };
+        let ready = VecDeque::new();
+        let mut cursor = Cursor { sekiban, of, query, reached, sweep: None, ready, last: 0, moved: true, pause: SOON, rings };
         if matches!(from, From::Now) {
             cursor.pass_what_is_there().await?;
         }
@@ -154,6 +186,9 @@ impl Cursor {
     async fn pass_what_is_there(&mut self) -> Result<()> {
         let (_, safe) = self.begin().await?;
         self.reached.low = safe;
+        if self.of == Of::Safe {
+            return Ok(());
+        }
         let mut sweep = self.sekiban.sweep(Some(SortableId::at_ticks(safe)), false, None).await?;
         while let Some(stored) = self.sekiban.swept(&mut sweep).await? {
             self.reached.passed(&stored, safe);
@@ -161,25 +196,11 @@ impl Cursor {
         Ok(())
     }
 
-    /// A sweep from the low mark on, and the tick below which nothing can come any more: older than the window, and than every commit that is
-    /// published and not in rows.
+    /// A sweep from the low mark on, and what is safe.
     async fn begin(&self) -> Result<(Sweep, u64)> {
-        let op = self.sekiban.dynamo().long_op();
-        let now = self.now();
-        let window = u64::try_from(self.sekiban.safe_window().as_nanos() / 100).unwrap_or(u64::MAX);
-        let mut safe = now.saturating_sub(window);
-        for (commit, ticks) in self.sekiban.open_commits(&op).await? {
-            if ticks.saturating_add(PATIENCE.as_secs() * TICKS_PER_SECOND) < now {
-                self.sekiban.finish(commit).await?;
-            }
-            safe = safe.min(ticks.saturating_sub(1));
-        }
+        let safe = safe(&self.sekiban).await?;
         let from = (self.reached.low > 0).then(|| SortableId::at_ticks(self.reached.low));
         Ok((self.sekiban.sweep(from, false, None).await?, safe))
-    }
-
-    fn now(&self) -> u64 {
-        SortableId::threshold(self.sekiban.dynamo().env().now()).ticks()
     }
 
     /// The next events of the sweep; whether there may be more.
@@ -190,8 +211,8 @@ impl Cursor {
         while batch.len() < BATCH {
             match self.sekiban.swept(&mut sweep).await? {
                 Some(stored) if self.reached.holds(&stored) => {}
-                Some(stored) => batch.push(stored),
-                None => {
+                Some(stored) if self.of == Of::Served || stored.at.ticks() <= safe => batch.push(stored),
+                _ => {
                     whole = true;
                     break;
                 }

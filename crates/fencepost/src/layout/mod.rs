@@ -13,11 +13,12 @@ use self::event_store_adapter::EventStoreAdapter;
 use self::ledger::Ledger;
 use self::reventless::Reventless;
 use self::sekiban::Sekiban;
-use crate::dynamo::table::{Rights, TableSpec};
+use crate::dynamo::table::{Format, Rights, TableSpec};
 use crate::dynamo::{Dynamo, Op};
 use crate::error::{Refused, Result};
 use crate::log::{Capabilities, EventLog};
 use crate::side::Side;
+use crate::state::Cells;
 use crate::stream::StreamStore;
 use crate::units::Units;
 use crate::url::StoreUrl;
@@ -63,6 +64,13 @@ impl Choice {
             Choice::EventStoreAdapter(options) => options.rights(),
             Choice::Reventless(options) => options.rights(),
             Choice::Sekiban(options) => options.rights(),
+        }
+    }
+    /// What belongs to the tables and is none, for other tools.
+    pub(crate) fn print_besides(&self, format: Format) -> Option<String> {
+        match self {
+            Choice::Sekiban(options) => options.print_bucket(format),
+            Choice::Ledger(_) | Choice::EventStoreAdapter(_) | Choice::Reventless(_) => None,
         }
     }
     /// Whether the tables can be made as they are asked for: said before any is.
@@ -146,6 +154,13 @@ impl Layout {
             Layout::EventStoreAdapter(adapter) => adapter.side(),
             Layout::Reventless(table) => table.side(),
             Layout::Sekiban(sekiban) => sekiban.side(),
+        }
+    }
+    /// Cells: beside the log, but for states that a layout has a place for.
+    pub(crate) fn cells(&self) -> Arc<dyn Cells> {
+        match self {
+            Layout::Sekiban(sekiban) => Arc::new(sekiban::SekibanCells(sekiban.clone())),
+            other => Arc::new(other.side().clone()),
         }
     }
     pub(crate) fn capabilities(&self) -> Capabilities {

@@ -192,7 +192,7 @@ fn losses(from: &Party, to: &Party) -> Vec<Loss> {
     if from.feed.is_none() && !source.counted_positions {
         lost("what comes meanwhile", "may be missed: without a feed the source is read by positions, and late ones may come before");
     }
-    if from.feed.is_some() && !source.untagged_reads {
+    if from.indexed {
         lost("what the index lacks", "is not copied: the source is read by its index. Run `fencepost index run --once` on it first");
     }
     if tags_of_one(destination) < source.max_tags {

@@ -45,12 +45,14 @@ pub struct Party {
     pub(crate) feed: Option<Arc<dyn Feed>>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) capabilities: Capabilities,
+    /// Whether its feed is an index that somebody has to build.
+    pub(crate) indexed: bool,
 }
 
 impl Party {
     /// A store that can hold this, and keeps checkpoints here.
     pub fn new(capabilities: Capabilities, checkpoints: Arc<dyn Checkpoints>) -> Self {
-        Self { log: None, streams: None, feed: None, checkpoints, capabilities }
+        Self { log: None, streams: None, feed: None, checkpoints, capabilities, indexed: false }
     }
     /// Its log: to be written to, and read where it has no feed.
     pub fn log(mut self, log: Arc<dyn EventLog>) -> Self {

@@ -94,6 +94,9 @@ pub(super) struct Header {
     pub(super) saved_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) query: Option<Query>,
+    /// Events that count in it.
+    #[serde(default)]
+    pub(super) events: u64,
     /// It has once seen all that there was.
     #[serde(default)]
     pub(super) caught_up: bool,

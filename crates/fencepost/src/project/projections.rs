@@ -365,6 +365,7 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
                     }
                     (self.header.position, self.header.recorded_at) = (Some(event.position), Some(event.recorded_at));
                     self.header.checkpoint = Some(checkpoint);
+                    self.header.events += 1;
                     self.unsaved += 1;
                     // After a failure it is tried again at the next tick, not at every event.
                     if self.failures == 0 && self.unsaved >= self.projection.save_events && !self.save().await? {

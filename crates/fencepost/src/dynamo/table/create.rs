@@ -94,6 +94,14 @@ impl Dynamo {
         Ok(found)
     }
 
+    /// Its own region, as its name in the account tells, and those of its replicas; by one request, which its writers may make.
+    pub(crate) async fn replicas(&self, op: &Op, name: &str) -> Result<(Option<String>, Vec<String>)> {
+        let found = described(self.table(op, name).await?.ok_or_else(|| missing(name))?);
+        let here = found.arn.as_deref().and_then(|arn| arn.split(':').nth(3)).map(str::to_owned);
+        let others = found.replicas.into_iter().filter(|region| Some(region) != here.as_ref());
+        Ok((here.clone(), others.collect()))
+    }
+
     /// The name of its stream, where it has one: by one request, which its readers may make.
     #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the indexer reads streams"))]
     pub(crate) async fn stream_name(&self, op: &Op, name: &str) -> Result<Option<String>> {

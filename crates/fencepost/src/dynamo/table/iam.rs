@@ -27,13 +27,13 @@ pub struct Scope {
     pub account: Option<String>,
 }
 
-/// What a role may do to one table.
+/// What a role may do to one table, or bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) role: Role,
     pub(crate) table: String,
     pub(crate) on: On,
-    /// Actions of DynamoDB, without `dynamodb:`. A transaction has none of its own: it needs those of its parts.
+    /// Actions of DynamoDB, without `dynamodb:`, or of S3, without `s3:`. A transaction has none of its own: it needs those of its parts.
     pub(crate) actions: Vec<&'static str>,
 }
 
@@ -44,6 +44,10 @@ pub(crate) enum On {
     /// Its secondary indexes, all of them.
     Indexes,
     Stream,
+    /// Not of a table: a bucket of this name.
+    Bucket,
+    /// Nor this: objects, by bucket and prefix.
+    Objects,
 }
 
 #[derive(Serialize)]
@@ -92,17 +96,20 @@ pub(crate) fn iam(rights: &[Rights], options: &TableOptions, scope: &Scope) -> V
 }
 
 fn allow(right: &Rights, scope: &Scope) -> Statement {
-    let part = match right.on {
-        On::Table => "",
-        On::Indexes => "/index/*",
-        // The last part is the time when the stream was switched on.
-        On::Stream => "/stream/*",
-    };
     let (partition, region, account) = scope.parts();
+    let table = |part: &str| ("dynamodb", format!("arn:{partition}:dynamodb:{region}:{account}:table/{}{part}", right.table));
+    let (service, resource) = match right.on {
+        On::Table => table(""),
+        On::Indexes => table("/index/*"),
+        // The last part is the time when the stream was switched on.
+        On::Stream => table("/stream/*"),
+        On::Bucket => ("s3", format!("arn:{partition}:s3:::{}", right.table)),
+        On::Objects => ("s3", format!("arn:{partition}:s3:::{}/*", right.table)),
+    };
     Statement {
         effect: "Allow",
-        action: right.actions.iter().map(|action| format!("dynamodb:{action}")).collect(),
-        resource: vec![format!("arn:{partition}:dynamodb:{region}:{account}:table/{}{part}", right.table)],
+        action: right.actions.iter().map(|action| format!("{service}:{action}")).collect(),
+        resource: vec![resource],
         condition: None,
     }
 }

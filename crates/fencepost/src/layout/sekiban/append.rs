@@ -8,9 +8,9 @@ use super::item::{self, Head, Stamp, Stored};
 use super::plan::{Intent, Part, Stand, TABLE_HASH, Tables, Try, fits};
 use super::suid::SortableId;
 use super::token::{Began, End, Held};
-use super::{Large, MAX_COMMIT_BYTES, MAX_EVENTS, Sekiban};
+use super::{BESIDE_HEADS, Large, MAX_COMMIT_BYTES, MAX_EVENTS, Sekiban};
 use crate::dynamo::item::Item;
-use crate::dynamo::{Failure, Freshness, Op, Outcome, TRANSACTION_ITEMS, Verdict, Write};
+use crate::dynamo::{Failure, Freshness, Op, Outcome, Verdict, Write};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
 use crate::event::{Event, Tag};
 use crate::log::{After, Append, Committed, Condition};
@@ -189,7 +189,7 @@ impl Sekiban {
 
     pub(super) async fn tries(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
         self.check_items(run)?;
-        self.record_shards(op).await?;
+        self.before_writing(op).await?;
         if self.is_large(run)? {
             if self.options().large == Large::Chunked {
                 let remedy = "open with large=staged, or split it".into();
@@ -299,8 +299,9 @@ impl Sekiban {
         let tags = run.intent.tags();
         let checks = run.boundary.iter().flat_map(|b| b.seen.keys()).filter(|tag| !tags.contains_key(*tag)).count();
         let heads = tags.len() + checks;
-        if heads + 2 > TRANSACTION_ITEMS {
-            return Err(Refused::TooManyItems { items: heads + 2, limit: TRANSACTION_ITEMS }.into());
+        let (items, limit) = (heads + BESIDE_HEADS, self.options().transaction_items);
+        if items > limit {
+            return Err(Refused::TooManyItems { items, limit }.into());
         }
         Ok(())
     }
@@ -314,7 +315,7 @@ impl Sekiban {
         let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: Some(run.intent.commit) };
         let tables = Tables { events: &self.options().events, tags: &self.options().tags };
         let this = Try { intent: &run.intent, tables, stamp, ticks: 0, stands: &stands, record: run.once.then_some(0) };
-        Ok(!fits(&this.whole()?))
+        Ok(!fits(&this.whole()?, self.options().transaction_items))
     }
 
     /// Where every tag stands that is written or held: its head first, then its last row, strongly. A head that moves after it was read fails
@@ -438,7 +439,7 @@ impl Sekiban {
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
 
-    fn positions(&self, intent: &Intent<'_>, ticks: u64) -> Result<Vec<Position>> {
+    pub(super) fn positions(&self, intent: &Intent<'_>, ticks: u64) -> Result<Vec<Position>> {
         let position = |n: usize| match intent.there.get(&n) {
             Some(stored) => Some(stored.event.position),
             None => intent.place(ticks, n).position(&intent.ids[n]),

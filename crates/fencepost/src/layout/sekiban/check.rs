@@ -81,7 +81,7 @@ impl Sekiban {
             report.findings.push(Finding { item: item::describe(row), problem: format!("the row {problem}") });
         }
         if repair {
-            self.dynamo().put_many(op, &self.options().tags, wanted.into_values().collect()).await?;
+            self.put_rows(op, &self.options().tags, wanted.into_values().collect()).await?;
         }
         Ok(())
     }

@@ -9,18 +9,19 @@ use super::ops::{WriteOptions, Written};
 use super::plan::{Intent, TABLE_HASH, bump};
 use super::suid::SortableId;
 use super::{Large, Sekiban};
-use crate::dynamo::{Freshness, Op, Outcome, TRANSACTION_ITEMS};
+use crate::dynamo::{Freshness, Op, Outcome};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{Event, Tag};
 
 impl Sekiban {
     /// Greedily in the order given; an event that fits in no transaction comes alone.
-    pub(super) fn chunks(events: &[Event]) -> Vec<std::ops::Range<usize>> {
+    pub(super) fn chunks(&self, events: &[Event]) -> Vec<std::ops::Range<usize>> {
+        let most = self.options().transaction_items;
         let mut chunks = Vec::new();
         let (mut from, mut cost) = (0, 0);
         for (n, event) in events.iter().enumerate() {
             let this = 1 + 2 * event.tags().len();
-            if n > from && cost + this > TRANSACTION_ITEMS {
+            if n > from && cost + this > most {
                 chunks.push(from..n);
                 (from, cost) = (n, 0);
             }
@@ -42,7 +43,7 @@ impl Sekiban {
     ) -> Result<()> {
         if let [event] = events
             && self.options().large == Large::Chunked
-            && 1 + 2 * event.tags().len() > TRANSACTION_ITEMS
+            && 1 + 2 * event.tags().len() > self.options().transaction_items
         {
             return self.write_without_transaction(op, event, places[0], options, written, ends).await;
         }
@@ -77,16 +78,18 @@ impl Sekiban {
             written.duplicates.push(id);
             return Ok(());
         }
-        self.record_shards(op).await?;
+        self.before_writing(op).await?;
         let now = self.dynamo().env().now();
         let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: options.seconds(), staged: None };
         let placed = Placed { id, at, event };
         let position =
             at.position(&id).ok_or_else(|| Refused::Malformed { what: "sortable unique id", why: "it is before 1970".into() })?;
         let rows = event.tags().iter().map(|tag| stamp.tag_row(&placed, tag)).collect();
-        self.dynamo().put_many(op, &self.options().events, vec![stamp.event(&placed)?]).await?;
-        if let Err(error) = self.dynamo().put_many(op, &self.options().tags, rows).await {
-            self.dynamo().delete(op, &self.options().events, self.keys().event(&id.to_string())).await?;
+        self.put_rows(op, &self.options().events, vec![stamp.event(&placed)?]).await?;
+        if let Err(error) = self.put_rows(op, &self.options().tags, rows).await {
+            if self.options().roll_back {
+                self.dynamo().delete(op, &self.options().events, self.keys().event(&id.to_string())).await?;
+            }
             return Err(error);
         }
         for tag in event.tags() {

@@ -3,12 +3,16 @@
 //! Normative: `docs/layouts/sekiban.md`.
 
 mod append;
+mod blobs;
+mod cells;
 mod check;
 mod chunked;
 mod item;
 mod ops;
 mod plan;
 mod read;
+mod settings;
+mod snapshot;
 mod source;
 mod stage;
 mod states;
@@ -18,7 +22,7 @@ mod tables;
 mod token;
 mod unique;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,17 +30,27 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
+#[cfg(feature = "offload")]
+pub use self::blobs::Blobs;
+#[cfg(not(feature = "offload"))]
+use self::blobs::Blobs;
+pub(crate) use self::cells::SekibanCells;
 pub(crate) use self::item::Stored;
 use self::item::{Head, Keys};
 pub use self::ops::{TagInfo, TagWrite, WriteOptions, Written};
 pub(crate) use self::read::Sweep;
-pub use self::states::{Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, payload};
+pub(crate) use self::settings::Bucket;
+pub use self::settings::Settings;
+#[cfg(feature = "offload")]
+pub use self::snapshot::BlobsCollected;
+pub use self::snapshot::{Folded, Payload, payload};
+pub use self::states::{Control, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite};
 pub use self::suid::SortableId;
 use self::suid::Ticks;
 pub use self::unique::Unique;
 use crate::dynamo::item::{Attributes, Item, number};
-use crate::dynamo::table::{Rights, TableSpec};
-use crate::dynamo::{Dynamo, Op, Write, report};
+use crate::dynamo::table::{Format, Rights, TableSpec};
+use crate::dynamo::{Dynamo, Freshness, Op, Write, report};
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Recorded, Tag};
 use crate::log::{Answer, Append, Bodies, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
@@ -52,8 +66,8 @@ const MAX_EVENTS: usize = 5_000;
 const MAX_COMMIT_BYTES: usize = 64 * 1024 * 1024;
 /// A body beside short names in an item.
 const MAX_BODY: usize = crate::dynamo::ITEM_BYTES - 4 * 1024;
-/// Heads that one transaction holds beside a large commit's record and its place in the list.
-const MAX_TAGS: usize = crate::dynamo::TRANSACTION_ITEMS - 2;
+/// What a transaction holds beside the heads of a large commit: its record and its place in the list.
+const BESIDE_HEADS: usize = 2;
 /// More shards than this are not accepted.
 const MAX_SHARDS: u32 = 256;
 /// Heads remembered; beyond that all are forgotten, and read again when needed.
@@ -80,11 +94,35 @@ pub(crate) struct Options {
     /// Events younger than this may still be joined by older ones.
     pub(crate) safe_window: Duration,
     pub(crate) large: Large,
+    /// Of reads that decide nothing; decisions are always strong.
+    pub(crate) fresh: Freshness,
+    /// Read requests under way at once.
+    pub(crate) reads: usize,
+    pub(crate) batch_get: usize,
+    pub(crate) batch_write: usize,
+    pub(crate) transaction_items: usize,
+    /// Rows of a tag, or events of the index, that are asked for at a time.
+    pub(crate) page: i32,
+    /// Whether a write without a transaction that fails is taken back, as far as Sekiban does.
+    pub(crate) roll_back: bool,
+    /// Envelopes larger than this go to the bucket, where there is one.
+    pub(crate) threshold: usize,
+    pub(crate) blobs: Option<Blobs>,
+    /// As the settings name it, for rights and definitions.
+    pub(crate) bucket: Option<Bucket>,
+    /// The one region that writes to tables with replicas.
+    pub(crate) writer_region: Option<String>,
 }
 
 impl Options {
+    /// By the URL alone. Reads are strong then; as published, they are not.
     pub(crate) fn of(url: &StoreUrl) -> Result<Options> {
-        url.only(&["events", "tags", "states", "side", "service", "shards", "keys", "safe_window", "large"])?;
+        Ok(Options { fresh: Freshness::Strong, ..Options::with(url, &Settings::default())? })
+    }
+
+    /// By the URL, and where it says nothing, by the settings.
+    pub(crate) fn with(url: &StoreUrl, settings: &Settings) -> Result<Options> {
+        url.only(&["events", "tags", "states", "side", "service", "shards", "keys", "safe_window", "large", "settings", "writer_region"])?;
         let unknown = |name: &str, value: &str, expected: &str| Refused::Url { why: format!("{name}={value}: expected {expected}") };
         let keys = match (url.param("keys").unwrap_or("prefixed"), url.param("service")) {
             ("prefixed", service) => Keys::of_service(service.unwrap_or("default"))?,
@@ -95,7 +133,7 @@ impl Options {
             (other, _) => return Err(unknown("keys", other, "prefixed or plain").into()),
         };
         let shards = match url.param("shards") {
-            None => 1,
+            None => settings.shards().unwrap_or(1),
             Some(text) => text
                 .parse()
                 .ok()
@@ -111,15 +149,30 @@ impl Options {
             "chunked" => Large::Chunked,
             other => return Err(unknown("large", other, "staged or chunked").into()),
         };
+        let named = |parameter: &str, suffix: &str, given: Option<&str>| match given.filter(|_| url.param(parameter).is_none()) {
+            Some(name) => Ok(name.to_owned()),
+            None => url.named(parameter, suffix),
+        };
         Ok(Options {
-            events: url.named("events", "Events")?,
-            tags: url.named("tags", "Tags")?,
-            states: url.named("states", "ProjectionStates")?,
+            events: named("events", "Events", settings.events_table())?,
+            tags: named("tags", "Tags", settings.tags_table())?,
+            states: named("states", "ProjectionStates", settings.states_table())?,
             side: url.named("side", "-side")?,
             keys,
             shards,
             safe_window: Duration::from_millis(window),
             large,
+            fresh: if settings.consistent_reads() { Freshness::Strong } else { Freshness::Eventual },
+            reads: settings.concurrent_reads(),
+            batch_get: settings.batch_get(),
+            batch_write: settings.batch_write(),
+            transaction_items: settings.transaction_items(),
+            page: settings.page(),
+            roll_back: settings.rolls_back(),
+            threshold: settings.offload_threshold(),
+            blobs: blobs(settings)?,
+            bucket: settings.bucket(),
+            writer_region: url.param("writer_region").map(str::to_owned),
         })
     }
     pub(crate) fn specs(&self) -> Vec<TableSpec> {
@@ -128,6 +181,19 @@ impl Options {
     pub(crate) fn rights(&self) -> Vec<Rights> {
         tables::rights(self)
     }
+    pub(crate) fn print_bucket(&self, format: Format) -> Option<String> {
+        tables::print_bucket(self, format)
+    }
+}
+
+#[cfg(feature = "offload")]
+fn blobs(settings: &Settings) -> Result<Option<Blobs>> {
+    settings.bucket().as_ref().map(Blobs::open).transpose()
+}
+/// A build without object storage opens all the same: only what needs it is refused.
+#[cfg(not(feature = "offload"))]
+fn blobs(_: &Settings) -> Result<Option<Blobs>> {
+    Ok(None)
 }
 
 /// Sekiban's tables, opened for one service: what they offer beyond a log and streams. Cheap to clone.
@@ -143,6 +209,8 @@ struct Inner {
     /// The largest number of shards that is known to be recorded.
     recorded: AtomicU32,
     side: Side,
+    /// Tables known to have no replicas, or to be written from here alone.
+    looked_at: Mutex<HashSet<String>>,
 }
 
 const SHARDS: &str = "n";
@@ -152,7 +220,8 @@ impl Sekiban {
         // Plain keys know no service; a dot is in no service's name.
         let namespace = if options.keys.is_plain() { "plain." } else { options.keys.service() };
         let side = Side::new(dynamo.clone(), &options.side, namespace, Made::WhenNeeded);
-        let inner = Inner { dynamo, options, ticks: Ticks::default(), heads: Mutex::default(), recorded: AtomicU32::new(1), side };
+        let (ticks, heads, looked_at) = (Ticks::default(), Mutex::default(), Mutex::default());
+        let inner = Inner { dynamo, options, ticks, heads, recorded: AtomicU32::new(1), side, looked_at };
         Ok(Sekiban(Arc::new(inner)))
     }
 
@@ -219,6 +288,37 @@ impl Sekiban {
         Ok(stored.max(self.options().shards))
     }
 
+    /// What must be so before the first event is written.
+    async fn before_writing(&self, op: &Op) -> Result<()> {
+        self.refuse_replicas(op, &self.options().events).await?;
+        self.refuse_replicas(op, &self.options().tags).await?;
+        self.record_shards(op).await
+    }
+
+    /// Conditions hold within one region, and replication writes over what another decided: a table with replicas is written by one region, which
+    /// has to be named. Looked at once.
+    async fn refuse_replicas(&self, op: &Op, table: &str) -> Result<()> {
+        if self.looked_at().contains(table) {
+            return Ok(());
+        }
+        let (here, replicas) = self.dynamo().replicas(op, table).await?;
+        let writer = self.options().writer_region.as_deref();
+        if !replicas.is_empty() && (writer.is_none() || writer != here.as_deref()) {
+            let here = here.as_deref().unwrap_or("an unknown region");
+            let what = format!("writing to table {table} from {here}, with replicas in {}", replicas.join(", "));
+            let remedy = match writer {
+                Some(writer) => format!("its writers are in {writer}, as writer_region= says: write there"),
+                None => "name the one region that writes, by &writer_region=REGION, and write there alone".into(),
+            };
+            return Err(Refused::Unsupported { what, remedy }.into());
+        }
+        self.looked_at().insert(table.to_owned());
+        Ok(())
+    }
+    fn looked_at(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.looked_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Before the first event goes to a shard: so that nobody who opens with fewer misses it.
     async fn record_shards(&self, op: &Op) -> Result<()> {
         let wanted = self.options().shards;
@@ -243,7 +343,7 @@ impl Sekiban {
             untagged_reads: false,
             counted_positions: false,
             feed: true,
-            max_tags: MAX_TAGS,
+            max_tags: self.options().transaction_items.saturating_sub(BESIDE_HEADS),
             indexed_types: false,
             max_events: MAX_EVENTS,
             max_body: MAX_BODY,

@@ -87,10 +87,7 @@ impl Sekiban {
         if limit == Some(0) {
             return stream::empty().boxed();
         }
-        let asked = limit.map(|limit| limit.saturating_add(u64::from(since.is_some())));
-        let events =
-            self.all(since, false, asked).try_filter(move |stored| std::future::ready(since.is_none_or(|since| stored.at > since)));
-        let events = events.map_ok(|stored| stored.event);
+        let events = self.all(since.map(|since| since.next()), false, limit).map_ok(|stored| stored.event);
         match limit {
             Some(limit) => events.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed(),
             None => events.boxed(),
@@ -102,12 +99,12 @@ impl Sekiban {
         let tag = tag.clone();
         let start = async move {
             let op = self.dynamo().long_op();
-            let walk = self.walk(&op, &tag, since.map(bound), Freshness::Strong).await?;
+            let walk = self.walk(&op, &tag, since.map(bound), self.options().fresh).await?;
             Ok::<_, Error>(self.pages(walk))
         };
         let events = stream::once(start).try_flatten().and_then(move |rows| async move {
             let op = self.dynamo().long_op();
-            let events = self.hydrate(&op, &rows, Freshness::Strong).await?;
+            let events = self.hydrate(&op, &rows, self.options().fresh).await?;
             Ok(stream::iter(events.into_iter().map(|stored| Ok(stored.event))))
         });
         events.try_flatten().boxed()
@@ -116,7 +113,7 @@ impl Sekiban {
     /// One event by its id; none where there is none.
     pub async fn event(&self, id: &Uuid) -> Result<Option<Recorded>> {
         let op = self.dynamo().op();
-        Ok(self.stored_event(&op, id, Freshness::Strong).await?.map(|stored| stored.event))
+        Ok(self.stored_event(&op, id, self.options().fresh).await?.map(|stored| stored.event))
     }
 
     /// The places and ids of a tag's events, behind an id: in order, lazily, without the events.
@@ -124,7 +121,7 @@ impl Sekiban {
         let tag = tag.clone();
         let start = async move {
             let op = self.dynamo().long_op();
-            let walk = self.walk(&op, &tag, since.map(bound), Freshness::Strong).await?;
+            let walk = self.walk(&op, &tag, since.map(bound), self.options().fresh).await?;
             Ok::<_, Error>(self.pages(walk))
         };
         let place = |row: item::TagRow| match row.event.parse() {
@@ -137,8 +134,8 @@ impl Sekiban {
     /// The place of a tag's last event; none where it has none.
     pub async fn latest_of(&self, tag: &Tag) -> Result<Option<SortableId>> {
         let op = self.dynamo().op();
-        self.head(&op, tag, Freshness::Strong).await?;
-        Ok(self.latest_row(&op, tag.as_str(), Freshness::Strong).await?.map(|row| row.at))
+        self.head(&op, tag, self.options().fresh).await?;
+        Ok(self.latest_row(&op, tag.as_str(), self.options().fresh).await?.map(|row| row.at))
     }
 
     /// Whether any event carries the tag.
@@ -252,7 +249,7 @@ impl Sekiban {
         let mut ends = BTreeMap::new();
         let chunks = match self.options().large {
             Large::Staged => std::iter::once(0..plain.len()).collect(),
-            Large::Chunked => Self::chunks(&plain),
+            Large::Chunked => self.chunks(&plain),
         };
         for chunk in chunks {
             self.write_chunk(&op, &plain[chunk.clone()], &places[chunk], options, &mut written, &mut ends).await?;

@@ -8,7 +8,7 @@ use super::item::{CNT, HASH, Head, PENDING, POS, Placed, Stamp, Stored};
 use super::suid::SortableId;
 use super::token::End;
 use crate::dynamo::item::{Item, Value, binary, number, size, text};
-use crate::dynamo::{TRANSACTION_BYTES, TRANSACTION_ITEMS, Terms, Write};
+use crate::dynamo::{TRANSACTION_BYTES, Terms, Write};
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Event, Tag, digest};
 
@@ -239,10 +239,10 @@ pub(super) fn clear(table: &str, key: Item, commit: CommitId) -> Write {
     Write::Update { table: table.into(), key, update: "REMOVE #g".into(), condition }
 }
 
-/// Whether writes fit in one transaction.
-pub(super) fn fits(writes: &[(Part, Write)]) -> bool {
+/// Whether writes fit in one transaction of so many items.
+pub(super) fn fits(writes: &[(Part, Write)], items: usize) -> bool {
     let bytes: usize = writes.iter().map(|(_, write)| bytes(write)).sum();
-    writes.len() <= TRANSACTION_ITEMS && bytes <= TRANSACTION_BYTES
+    writes.len() <= items && bytes <= TRANSACTION_BYTES
 }
 
 fn bytes(write: &Write) -> usize {

@@ -13,16 +13,13 @@ use super::item::{self, ALL_KEY, HASH, Head, INDEX, RANGE, SORTABLE, Stored, Tag
 use super::suid::SortableId;
 use super::token::End;
 use super::{LAYOUT, Sekiban};
-use crate::dynamo::item::text;
+use crate::dynamo::item::{Item, text};
 use crate::dynamo::{Find, Freshness, Key, Op, Range};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{Recorded, Tag};
 use crate::log::{Consistency, Direction, ReadOptions};
 use crate::position::Position;
 use crate::query::Query;
-
-/// Rows of a tag that are asked for at a time; Sekiban's `QueryPageSize`.
-const PAGE: i32 = 1000;
 
 pub(super) fn freshness(consistency: Consistency) -> Freshness {
     match consistency {
@@ -101,7 +98,7 @@ impl Sekiban {
 
     pub(super) async fn walk(&self, op: &Op, tag: &Tag, from: Option<String>, fresh: Freshness) -> Result<Walk> {
         let head = self.head(op, tag, fresh).await?;
-        Ok(Walk { tag: tag.clone(), head, from, reverse: false, limit: PAGE, fresh, done: false })
+        Ok(Walk { tag: tag.clone(), head, from, reverse: false, limit: self.options().page, fresh, done: false })
     }
 
     /// The next rows; none at the end.
@@ -177,7 +174,10 @@ impl Sekiban {
     ) -> Result<HashMap<String, Stored>> {
         let keys: Vec<_> = ids.map(|id| self.keys().event(id)).collect();
         let mut found = HashMap::with_capacity(keys.len());
-        for item in self.dynamo().get_many(op, &self.options().events, keys, fresh).await? {
+        let batches =
+            keys.chunks(self.options().batch_get).map(|keys| self.dynamo().get_many(op, &self.options().events, keys.to_vec(), fresh));
+        let batches: Vec<_> = stream::iter(batches.collect::<Vec<_>>()).buffered(self.options().reads).try_collect().await?;
+        for item in batches.into_iter().flatten() {
             let id = match item.get(RANGE) {
                 Some(crate::dynamo::item::Value::S(sk)) => sk.trim_start_matches("EVENT#").to_owned(),
                 _ => continue,
@@ -185,6 +185,15 @@ impl Sekiban {
             found.insert(id, item::stored(&item)?);
         }
         Ok(found)
+    }
+
+    /// Puts rows, whatever is there, so many a request as the settings say.
+    pub(super) async fn put_rows(&self, op: &Op, table: &str, mut rows: Vec<Item>) -> Result<()> {
+        while !rows.is_empty() {
+            let rest = rows.split_off(rows.len().min(self.options().batch_write));
+            self.dynamo().put_many(op, table, std::mem::replace(&mut rows, rest)).await?;
+        }
+        Ok(())
     }
 
     /// Events on a tag between two places, strongly read; rows whose event is missing are passed over.
@@ -255,9 +264,10 @@ impl Sekiban {
         let from = after.map(|(id, _)| if backwards { bound(id) } else { format!("{id}#") });
         let filtered = query.items().iter().any(|item| !item.types().is_empty() || item.tags().len() > 1);
         // A limit is pushed down; where the query leaves events out, or the first row is the place itself, pages are a little larger.
+        let page = self.options().page;
         let limit = options
             .limit
-            .map_or(PAGE, |n| i32::try_from(if filtered { n.saturating_mul(4).max(64) } else { n + 1 }).unwrap_or(PAGE).min(PAGE));
+            .map_or(page, |n| i32::try_from(if filtered { n.saturating_mul(4).max(64) } else { n + 1 }).unwrap_or(page).min(page));
         let pages = stream::once(async move {
             let op = self.dynamo().long_op();
             let walk = self.walk(&op, &tag, from, fresh).await?;
@@ -307,7 +317,7 @@ impl Sekiban {
         let shards = self.shards(&self.dynamo().long_op()).await?;
         let keys = std::iter::once(None).chain((0..shards).filter(|_| shards > 1).map(Some));
         let part = |shard| {
-            let find = Find { reverse, limit: Some(page(limit, shards)), ..self.all_of(shard) };
+            let find = Find { reverse, limit: Some(share(limit, shards, self.options().page)), ..self.all_of(shard) };
             let find = match from {
                 None => find,
                 Some(id) if reverse => find.range(Range::Between(SORTABLE.into(), text(SortableId::MIN.to_string()), text(id.to_string()))),
@@ -373,9 +383,9 @@ pub(super) fn bound(id: SortableId) -> String {
     format!("{id}$")
 }
 
-fn page(limit: Option<u64>, shards: u32) -> i32 {
-    let share = |limit: u64| i32::try_from(limit.div_ceil(shards.into())).unwrap_or(PAGE).clamp(1, PAGE);
-    limit.map_or(PAGE, share)
+/// What one shard is asked for, at most a page.
+fn share(limit: Option<u64>, shards: u32, page: i32) -> i32 {
+    limit.map_or(page, |limit| i32::try_from(limit.div_ceil(shards.into())).unwrap_or(page).clamp(1, page))
 }
 
 type Source<'a, T> = Peekable<BoxStream<'a, Result<T>>>;

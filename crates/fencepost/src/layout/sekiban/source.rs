@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::try_join_all;
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::item::Stored;
 use super::token::{End, Held};
@@ -61,7 +62,7 @@ impl Sekiban {
     /// What matches behind these tags and is not in the model of one who stands there, in order; and the tags moved up.
     pub(super) async fn read_covers(&self, op: &Op, query: &Query, known: &BTreeMap<Tag, End>) -> Result<Met> {
         let views = known.iter().map(|(tag, end)| self.view(op, tag, end, Freshness::Strong));
-        let views = try_join_all(views).await?;
+        let views: Vec<_> = stream::iter(views.collect::<Vec<_>>()).buffered(self.options().reads).try_collect().await?;
         let mut covers = known.clone();
         let mut rows = Vec::new();
         for (end, (found, _)) in covers.values_mut().zip(views) {

@@ -107,6 +107,10 @@ impl Sekiban {
         if record.digest != intent.digest {
             return Err(Refused::Reused { commit: intent.commit }.into());
         }
+        // Where the caller gave the places, the record does not have them.
+        if intent.fixed.is_some() {
+            return Ok(Committed::new(intent.commit, self.positions(intent, record.ticks)?, None, op.units()));
+        }
         self.outcome(op, record)
     }
 
@@ -160,7 +164,7 @@ impl Sekiban {
             })
             .collect();
         let count = pieces.len() as u64;
-        self.dynamo().put_many(op, &self.options().events, pieces).await?;
+        self.put_rows(op, &self.options().events, pieces).await?;
         Ok(count)
     }
 
@@ -189,13 +193,13 @@ impl Sekiban {
             if given { careful.push(item) } else { plain.push(item) }
         }
         let table = &self.options().events;
-        self.dynamo().put_many(op, table, plain).await?;
+        self.put_rows(op, table, plain).await?;
         // An id of the caller's may have come to somebody else meanwhile: that event stays.
         self.each(op, careful.into_iter().map(|item| Write::PutNew { table: table.clone(), item }).collect()).await?;
         let rows: Vec<Item> = placed()
             .flat_map(|(_, placed)| placed.event.tags().iter().map(|tag| stamp.tag_row(&placed, tag)).collect::<Vec<_>>())
             .collect();
-        self.dynamo().put_many(op, &self.options().tags, rows).await?;
+        self.put_rows(op, &self.options().tags, rows).await?;
         let mut clears = Vec::with_capacity(record.ends.len());
         for tag in record.ends.keys() {
             clears.push(clear(&self.options().tags, self.keys().head(tag.as_str()), commit));

@@ -1,11 +1,10 @@
-//! Projection states in Sekiban's rows: read in every form that it wrote, written inline by compare-and-set, and status rows beside them.
+//! Projection states in Sekiban's rows: read in every form that it wrote, written by compare-and-set, inline or with a blob, and status rows beside
+//! them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use flate2::read::GzDecoder;
 use futures::TryStreamExt;
-use serde_json::Value as Json;
 
 use super::Sekiban;
 use super::item::{HASH, RANGE, corrupt, key, written};
@@ -38,6 +37,8 @@ const GENERATION: &str = "generation";
 const REVISION: &str = "revision";
 const LIFECYCLE: &str = "lifecycle";
 const SEQUENCE: &str = "sequence";
+/// What a projection of ours says of its state. Sekiban's readers pass over attributes that they do not know.
+pub(super) const MARK: &str = "fencepostHeader";
 
 /// A projection's state, as a row of Sekiban's has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,33 +87,6 @@ impl std::fmt::Debug for RowBody {
         match self {
             RowBody::Inline(envelope) => write!(f, "Inline({} bytes)", envelope.len()),
             RowBody::Offloaded { key, provider } => write!(f, "Offloaded({provider}, {key})"),
-        }
-    }
-}
-
-/// What an envelope holds.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Payload {
-    /// The state itself, as its projector serialised it.
-    Here(Bytes),
-    /// A blob that holds it, compressed.
-    Offloaded {
-        /// Its key.
-        key: String,
-        /// Where.
-        provider: String,
-    },
-    /// Nothing.
-    None,
-}
-
-impl std::fmt::Debug for Payload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Payload::Here(state) => write!(f, "Here({} bytes)", state.len()),
-            Payload::Offloaded { key, provider } => write!(f, "Offloaded({provider}, {key})"),
-            Payload::None => f.write_str("None"),
         }
     }
 }
@@ -167,30 +141,8 @@ pub struct ProjectionHeartbeat {
     pub fault: Option<String>,
 }
 
-/// The state inside an envelope: base64 of gzip, or a pointer.
-pub fn payload(envelope: &[u8]) -> Result<Payload> {
-    let malformed = |why: &str| Refused::Malformed { what: "projection state", why: why.into() };
-    let json: Json = serde_json::from_slice(envelope).map_err(|_| malformed("its envelope is not JSON"))?;
-    if let Some(away) = json["offloadedState"].as_object() {
-        let of = |name: &str| away.get(name).and_then(Json::as_str).unwrap_or_default().to_owned();
-        return Ok(Payload::Offloaded { key: of("offloadKey"), provider: of("storageProvider") });
-    }
-    let here = &json["inlineState"];
-    if let Some(text) = here["payloadJson"].as_str() {
-        return Ok(Payload::Here(Bytes::copy_from_slice(text.as_bytes())));
-    }
-    let Some(packed) = here["payloadBase64"].as_str() else { return Ok(Payload::None) };
-    let packed = STANDARD.decode(packed).map_err(|_| malformed("its payload is not base64"))?;
-    if !packed.starts_with(&[0x1f, 0x8b]) {
-        return Ok(Payload::Here(packed.into()));
-    }
-    let mut state = Vec::new();
-    std::io::Read::read_to_end(&mut GzDecoder::new(&packed[..]), &mut state).map_err(|_| malformed("its payload is not gzip"))?;
-    Ok(Payload::Here(state.into()))
-}
-
 impl ProjectionRow {
-    fn of_item(item: &Item) -> Result<ProjectionRow> {
+    pub(super) fn of_item(item: &Item) -> Result<ProjectionRow> {
         let read = || {
             let away = matches!(item.get(OFFLOADED), Some(Value::Bool(true)));
             let body = if away {
@@ -250,11 +202,11 @@ fn exactly(control: Control) -> (String, Item) {
 }
 
 impl Sekiban {
-    fn state_key(&self, projector: &str, version: &str) -> Item {
+    pub(super) fn state_key(&self, projector: &str, version: &str) -> Item {
         key(self.keys().projector(projector), format!("VERSION#{version}"))
     }
 
-    fn now_text(&self) -> String {
+    pub(super) fn now_text(&self) -> String {
         written(self.dynamo().env().now()).replace("+00:00", "Z")
     }
 
@@ -279,9 +231,7 @@ impl Sekiban {
 
     /// All rows of a projector, by version.
     pub async fn rows_of_projector(&self, projector: &str) -> Result<Vec<ProjectionRow>> {
-        let op = self.dynamo().long_op();
-        let find = Find::new(&self.options().states, HASH, text(self.keys().projector(projector)));
-        let items: Vec<Item> = self.dynamo().items(&op, find).try_collect().await?;
+        let items = self.partition(projector).await?;
         items.iter().filter(|item| is_state(item)).map(ProjectionRow::of_item).collect()
     }
 
@@ -321,6 +271,27 @@ impl Sekiban {
     }
 
     async fn write_row(&self, row: &ProjectionRow, to: Control, condition: String, values: Item) -> Result<RowWrite> {
+        let item = self.row_item(row, to, None).await?;
+        self.settle(Write::PutIf { table: self.options().states.clone(), item, condition, values }, to).await
+    }
+
+    /// A row's item, its envelope in the bucket if it is too large: first the blob, then the row that names it, so that no row names what is not
+    /// there. `mark` is what a projection of ours says of its state.
+    pub(super) async fn row_item(&self, row: &ProjectionRow, to: Control, mark: Option<&str>) -> Result<Item> {
+        let too_large = |envelope: &Bytes| envelope.len() > self.options().threshold;
+        if let RowBody::Inline(envelope) = &row.body {
+            let inline = self.plain_item(row, &row.body, to, mark);
+            if (too_large(envelope) || inline.is_err())
+                && let Some(away) = self.offload(row, envelope).await?
+            {
+                return self.plain_item(row, &away, to, mark);
+            }
+            return inline;
+        }
+        self.plain_item(row, &row.body, to, mark)
+    }
+
+    fn plain_item(&self, row: &ProjectionRow, body: &RowBody, to: Control, mark: Option<&str>) -> Result<Item> {
         let mut item = self.state_key(&row.projector, &row.version);
         self.keys().mark_service(&mut item);
         if !self.keys().is_plain() {
@@ -347,7 +318,10 @@ impl Sekiban {
         if let Some(host) = &row.build_host {
             item.insert(HOST.into(), text(host.as_str()));
         }
-        match &row.body {
+        if let Some(mark) = mark {
+            item.insert(MARK.into(), text(mark));
+        }
+        match body {
             RowBody::Inline(envelope) => {
                 item.insert(OFFLOADED.into(), Value::Bool(false));
                 item.insert(DATA.into(), text(STANDARD.encode(envelope)));
@@ -363,12 +337,13 @@ impl Sekiban {
         if bytes > ITEM_BYTES {
             return Err(Refused::TooLong { what: "projection state", bytes, limit: ITEM_BYTES }.into());
         }
-        self.settle(Write::PutIf { table: self.options().states.clone(), item, condition, values }, to).await
+        Ok(item)
     }
 
     /// A write under a condition; one whose answer was lost is told from another's by what is there.
-    async fn settle(&self, write: Write, to: Control) -> Result<RowWrite> {
+    pub(super) async fn settle(&self, write: Write, to: Control) -> Result<RowWrite> {
         let op = self.dynamo().op();
+        self.refuse_replicas(&op, &self.options().states).await?;
         let mine = match &write {
             Write::PutIf { item, .. } => Some(item.clone()),
             _ => None,
@@ -396,6 +371,7 @@ impl Sekiban {
     /// Tells how a projection is doing, if the last heartbeat was this one (0: if there was none); false where another was.
     pub async fn put_heartbeat(&self, beat: &ProjectionHeartbeat, expect: u64) -> Result<bool> {
         let op = self.dynamo().op();
+        self.refuse_replicas(&op, &self.options().states).await?;
         let named = URL_SAFE_NO_PAD.encode(format!("{}|{}", beat.version, beat.cluster));
         let mut item = key(self.keys().projector(&beat.projector), format!("STATUS#{named}"));
         self.keys().mark_service(&mut item);
@@ -442,6 +418,97 @@ impl Sekiban {
             Outcome::Failed { verdicts, doubt } => Ok(doubt && matches!(verdicts.first(), Some(Verdict::Found(there)) if **there == mine)),
         }
     }
+}
+
+impl ProjectionHeartbeat {
+    fn of_item(item: &Item) -> Result<ProjectionHeartbeat> {
+        let read = || {
+            let maybe = |name: &str| Ok::<_, Malformed>(item.maybe_text(name)?.filter(|text| !text.is_empty()).map(str::to_owned));
+            Ok(ProjectionHeartbeat {
+                projector: item.text(PROJECTOR)?.into(),
+                version: item.text(VERSION)?.into(),
+                cluster: maybe("clusterId")?.unwrap_or_default(),
+                activation: maybe("activationId")?.unwrap_or_default(),
+                sequence: item.number(SEQUENCE)?,
+                applied: item.maybe_number("appliedEventCount")?.unwrap_or(0),
+                last_applied: maybe("lastAppliedSortableUniqueId")?,
+                last_traversed: maybe("lastTraversedSortableUniqueId")?,
+                recorded_at: maybe("recordedAtUtc")?.unwrap_or_default(),
+                phase: maybe("phase")?.unwrap_or_default(),
+                lease_expires_at: maybe("leaseExpiresAtUtc")?,
+                fault: maybe("faultMessage")?,
+            })
+        };
+        read().map_err(|malformed: Malformed| corrupt(item, &malformed))
+    }
+}
+
+/// Lists of what is in the table, and what is deleted by them.
+impl Sekiban {
+    /// The rows of all projectors of the service, given up or not. Scans the whole table of states, which services share.
+    pub async fn scan_rows(&self) -> Result<Vec<ProjectionRow>> {
+        self.scan_all_rows(|item| self.keys().owns(item)).await
+    }
+
+    pub(super) async fn scan_all_rows(&self, wanted: impl Fn(&Item) -> bool) -> Result<Vec<ProjectionRow>> {
+        let items = self.scan_states(|item| wanted(item) && is_state(item)).await?;
+        items.iter().map(ProjectionRow::of_item).collect()
+    }
+
+    /// How the projections of the service are doing. Scans the whole table of states.
+    pub async fn scan_heartbeats(&self) -> Result<Vec<ProjectionHeartbeat>> {
+        let items = self.scan_states(|item| self.keys().owns(item) && is_heartbeat(item)).await?;
+        items.iter().map(ProjectionHeartbeat::of_item).collect()
+    }
+
+    /// How a projector is doing, every version and cluster of it.
+    pub async fn heartbeats_of(&self, projector: &str) -> Result<Vec<ProjectionHeartbeat>> {
+        let items = self.partition(projector).await?;
+        items.iter().filter(|item| is_heartbeat(item)).map(ProjectionHeartbeat::of_item).collect()
+    }
+
+    /// Removes all rows of a projector; how many there were. Heartbeats stay, and blobs until they are collected.
+    pub async fn delete_rows_of(&self, projector: &str) -> Result<u64> {
+        let rows = self.rows_of_projector(projector).await?;
+        self.delete_rows(rows).await
+    }
+
+    /// Removes all rows of all projectors of the service. Scans the whole table of states.
+    pub async fn scan_and_delete_rows(&self) -> Result<u64> {
+        let rows = self.scan_rows().await?;
+        self.delete_rows(rows).await
+    }
+
+    async fn delete_rows(&self, rows: Vec<ProjectionRow>) -> Result<u64> {
+        let mut deleted = 0;
+        for row in rows {
+            deleted += u64::from(self.delete_row(&row.projector, &row.version).await?);
+        }
+        Ok(deleted)
+    }
+
+    pub(super) async fn partition(&self, projector: &str) -> Result<Vec<Item>> {
+        let op = self.dynamo().long_op();
+        let find = Find::new(&self.options().states, HASH, text(self.keys().projector(projector)));
+        self.dynamo().items(&op, find).try_collect().await
+    }
+
+    async fn scan_states(&self, wanted: impl Fn(&Item) -> bool) -> Result<Vec<Item>> {
+        let op = self.dynamo().long_op();
+        let (mut all, mut start) = (Vec::new(), None);
+        loop {
+            let (items, next) = self.dynamo().scan_page(&op, &self.options().states, start).await?;
+            all.extend(items.into_iter().filter(&wanted));
+            match next {
+                Some(key) => start = Some(key),
+                None => return Ok(all),
+            }
+        }
+    }
+}
+
+fn is_heartbeat(item: &Item) -> bool {
+    item.maybe_text(KIND).is_ok_and(|kind| kind == Some(STATUS))
 }
 
 /// Rows of the first releases have no kind.

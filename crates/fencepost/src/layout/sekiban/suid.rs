@@ -45,6 +45,10 @@ impl SortableId {
     pub(crate) fn at_ticks(ticks: u64) -> Self {
         Self { ticks, part: 0 }
     }
+    /// The smallest behind this one.
+    pub(crate) fn next(&self) -> Self {
+        if self.part < MAX_PART { Self { part: self.part + 1, ..*self } } else { Self { ticks: self.ticks + 1, part: 0 } }
+    }
     pub(crate) fn ticks(&self) -> u64 {
         self.ticks
     }

@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::item::{ALL_KEY, GROUP, HASH, INDEX, RANGE, SORTABLE, TAG};
-use crate::dynamo::table::{IndexSpec, KeyKind, KeySpec, On, Projection, Rights, Role, StreamSpec, TableSpec};
+use crate::dynamo::table::{Format, IndexSpec, KeyKind, KeySpec, On, Projection, Rights, Role, StreamSpec, TableSpec};
 
 fn text(name: &str) -> KeySpec {
     KeySpec { name: name.into(), kind: KeyKind::S }
@@ -28,6 +28,36 @@ pub(super) fn specs(options: &Options) -> Vec<TableSpec> {
         table(&options.tags, Some((GROUP, TAG, Projection::AllOrKeys))),
         table(&options.states, None),
     ]
+}
+
+/// The bucket of projection states for other tools: closed to the public, encrypted as Sekiban's setting says, and kept when a stack goes.
+pub(super) fn print_bucket(options: &Options, format: Format) -> Option<String> {
+    let bucket = options.bucket.as_ref()?;
+    let (name, closed) = (&bucket.name, ["block_public_acls", "block_public_policy", "ignore_public_acls", "restrict_public_buckets"]);
+    Some(match format {
+        Format::Terraform => {
+            let closed: String = closed.map(|setting| format!("  {setting:<23} = true\n")).concat();
+            let encrypted = "\nresource \"aws_s3_bucket_server_side_encryption_configuration\" \"sekiban_snapshots\" {\n  bucket = aws_s3_bucket.sekiban_snapshots.id\n\n  rule {\n    apply_server_side_encryption_by_default {\n      sse_algorithm = \"AES256\"\n    }\n  }\n}\n";
+            format!(
+                "\nresource \"aws_s3_bucket\" \"sekiban_snapshots\" {{\n  bucket = \"{name}\"\n\n  lifecycle {{\n    prevent_destroy = true\n  }}\n}}\n\n\
+                 resource \"aws_s3_bucket_public_access_block\" \"sekiban_snapshots\" {{\n  bucket = aws_s3_bucket.sekiban_snapshots.id\n\n{closed}}}\n{}",
+                if bucket.encrypt { encrypted } else { "" }
+            )
+        }
+        Format::CloudFormation => {
+            let encrypted = "      BucketEncryption:\n        ServerSideEncryptionConfiguration:\n          - ServerSideEncryptionByDefault:\n              SSEAlgorithm: AES256\n";
+            format!(
+                "  SekibanSnapshotsBucket:\n    Type: AWS::S3::Bucket\n    DeletionPolicy: Retain\n    UpdateReplacePolicy: Retain\n    Properties:\n      \
+                 BucketName: \"{name}\"\n{}      PublicAccessBlockConfiguration:\n        BlockPublicAcls: true\n        BlockPublicPolicy: true\n        \
+                 IgnorePublicAcls: true\n        RestrictPublicBuckets: true\n",
+                if bucket.encrypt { encrypted } else { "" }
+            )
+        }
+        Format::AwsCli => format!(
+            "aws s3 mb s3://{name}\naws s3api put-public-access-block --bucket {name} \\\n  --public-access-block-configuration \
+             BlockPublicAcls=true,IgnorePublicAcls=true,BlockPublicPolicy=true,RestrictPublicBuckets=true\n"
+        ),
+    })
 }
 
 const READ: [&str; 4] = ["GetItem", "BatchGetItem", "Query", "DescribeTable"];
@@ -62,6 +92,21 @@ pub(super) fn rights(options: &Options) -> Vec<Rights> {
         may(Role::Writer, name, On::Table, &[&READ, &["PutItem", "UpdateItem", "DeleteItem"]]);
         may(Role::Reader, name, On::Table, &[&READ]);
         may(Role::Admin, name, On::Table, &[&TABLE_ADMIN, &READ, &["Scan", "PutItem", "UpdateItem", "DeleteItem"]]);
+    }
+    if let Some(bucket) = &options.bucket {
+        let objects = match bucket.prefix.trim_matches('/') {
+            "" => bucket.name.clone(),
+            prefix => format!("{}/{prefix}", bucket.name),
+        };
+        // Without ListBucket a missing object is told as a denied one.
+        for (role, actions) in [
+            (Role::Writer, &["GetObject", "PutObject"][..]),
+            (Role::Reader, &["GetObject"]),
+            (Role::Admin, &["GetObject", "PutObject", "DeleteObject"]),
+        ] {
+            may(role, &bucket.name, On::Bucket, &[&["ListBucket"]]);
+            may(role, &objects, On::Objects, &[actions]);
+        }
     }
     all
 }

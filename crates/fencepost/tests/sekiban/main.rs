@@ -5,14 +5,23 @@
 //! `golden/sekiban/*.json` are tables that Sekiban itself wrote; each names the calls that made it.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic as the test may")]
 
+#[path = "../bare_sdk/mod.rs"]
 mod bare_sdk;
+mod following;
+mod settings;
+mod snapshots;
+#[path = "../support/mod.rs"]
 mod support;
+mod tap;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use base64::Engine as _;
 use fencepost::moving::Copy;
 use fencepost::sekiban::{
@@ -70,20 +79,48 @@ fn tags_of(item: &Json) -> Vec<String> {
     item["tags"]["L"].as_array().into_iter().flatten().map(|tag| tag["S"].as_str().expect("tag").to_owned()).collect()
 }
 
+/// Tables of Sekiban's on an engine of their own, or under a name of their own on the endpoint that `FENCEPOST_TEST_ENDPOINT` names.
 struct Bench {
-    engine: Engine,
+    http: SharedHttpClient,
     client: Client,
+    /// What stands for `Sekiban` in the names of the tables.
+    prefix: String,
+    endpoint: Option<String>,
 }
 
 impl Bench {
     fn new() -> Bench {
-        let engine = Engine::memory().expect("engine").keep_tokens();
-        Bench { client: bare_sdk::client(engine.http_client()), engine }
+        match std::env::var("FENCEPOST_TEST_ENDPOINT") {
+            Ok(endpoint) => {
+                let http = aws_smithy_http_client::Builder::new().build_http();
+                // As the chain finds them for the store: an endpoint may keep regions and accounts apart.
+                let var = |name: &str| std::env::var(name).expect(name);
+                let keys = Credentials::new(var("AWS_ACCESS_KEY_ID"), var("AWS_SECRET_ACCESS_KEY"), None, None, "test");
+                let config = bare_sdk::client(http.clone()).config().to_builder().endpoint_url(&endpoint).credentials_provider(keys);
+                let config = config.region(Region::new(var("AWS_REGION"))).build();
+                let prefix = format!("S{}", Env::system().new_id().simple());
+                Bench { http, client: Client::from_conf(config), prefix, endpoint: Some(endpoint.trim_end_matches('/').into()) }
+            }
+            Err(_) => Bench::embedded(),
+        }
+    }
+
+    /// On the embedded engine whatever the environment says: for units, and for clocks that stand.
+    fn embedded() -> Bench {
+        let http = Engine::memory().expect("engine").keep_tokens().http_client();
+        Bench { client: bare_sdk::client(http.clone()), http, prefix: "Sekiban".into(), endpoint: None }
+    }
+
+    fn http(&self) -> SharedHttpClient {
+        self.http.clone()
     }
 
     fn builder(&self, more: &str) -> fencepost::Builder {
-        let url = format!("memory:?table=Sekiban&layout=sekiban{more}");
-        Store::builder(&url).expect("url").http_client(self.engine.http_client())
+        let url = match &self.endpoint {
+            Some(endpoint) => format!("{endpoint}/{}?layout=sekiban{more}", self.prefix),
+            None => format!("memory:?table={}&layout=sekiban{more}", self.prefix),
+        };
+        Store::builder(&url).expect("url").create(true).http_client(self.http())
     }
 
     async fn store(&self, more: &str) -> Store {
@@ -92,6 +129,11 @@ impl Bench {
 
     async fn sekiban(&self, more: &str) -> Sekiban {
         self.store(more).await.sekiban().expect("sekiban")
+    }
+
+    /// The table that stands for one of Sekiban's names.
+    fn table(&self, name: &str) -> String {
+        name.replacen("Sekiban", &self.prefix, 1)
     }
 
     /// What Sekiban wrote, put as it is.
@@ -104,11 +146,11 @@ impl Bench {
     }
 
     async fn put(&self, table: &str, item: Item) {
-        self.client.put_item().table_name(table).set_item(Some(item)).send().await.expect("put");
+        self.client.put_item().table_name(self.table(table)).set_item(Some(item)).send().await.expect("put");
     }
 
     async fn dump(&self, table: &str) -> Vec<Item> {
-        self.client.scan().table_name(table).send().await.expect("scan").items().to_vec()
+        self.client.scan().table_name(self.table(table)).send().await.expect("scan").items().to_vec()
     }
 
     async fn heads(&self) -> BTreeMap<String, (String, String, bool)> {
@@ -368,7 +410,7 @@ fn labels(events: &[Recorded]) -> Vec<String> {
 /// 3(1+T) for the event and its rows, transactions and indexes included, and 2 for each head; a second head costs no more.
 #[tokio::test]
 async fn an_event_costs_what_it_costs_sekiban_and_two_units_for_each_head() {
-    let bench = Bench::new();
+    let bench = Bench::embedded();
     let log = bench.store("").await.log().expect("log");
     for (tags, write) in [(&[][..], 2.0), (&["a:1"], 6.0 + 2.0), (&["a:1", "b:1"], 9.0 + 4.0), (&["a:1", "b:1", "c:1"], 12.0 + 6.0)] {
         log.append(Append::new([event("{}", tags)])).await.expect("first");
@@ -525,7 +567,7 @@ async fn what_the_network_does_is_settled() {
     ];
     for fault in faults {
         let bench = Bench::new();
-        let between = Faults::new(bench.engine.http_client(), 1);
+        let between = Faults::new(bench.http(), 1);
         let store = open(bench.builder("").timeouts(QUICK).http_client(between.http_client())).await;
         let (log, sekiban) = (store.log().expect("log"), store.sekiban().expect("sekiban"));
         let query = Query::tag("a:1").expect("query");
@@ -557,7 +599,7 @@ async fn what_stays_unanswered_is_in_doubt_and_the_repeat_settles_it() {
     for large in [false, true] {
         for (fault, landed) in [(Fault::LoseResponse, true), (Fault::LoseRequest, false)] {
             let bench = Bench::new();
-            let between = Faults::new(bench.engine.http_client(), 1);
+            let between = Faults::new(bench.http(), 1);
             let store = open(bench.builder("").timeouts(QUICK).http_client(between.http_client())).await;
             let count = if large { 60 } else { 1 };
             let events = || (0..count).map(|n| event(&n.to_string(), &["a:1"])).collect::<Vec<_>>();
@@ -588,7 +630,7 @@ async fn a_large_write_that_dies_anywhere_is_seen_whole_or_not_at_all() {
     for answered in [true, false] {
         for calls in 1.. {
             let bench = Bench::new();
-            let between = Faults::new(bench.engine.http_client(), 1);
+            let between = Faults::new(bench.http(), 1);
             let mut timeouts = QUICK;
             timeouts.attempts = 1;
             let store = open(bench.builder("").timeouts(timeouts).http_client(between.http_client())).await;
@@ -636,8 +678,8 @@ async fn a_large_write_that_dies_anywhere_is_seen_whole_or_not_at_all() {
 
 #[tokio::test]
 async fn pieces_that_were_never_published_are_collected_and_their_writer_is_stopped() {
-    let bench = Bench::new();
-    let between = Faults::new(bench.engine.http_client(), 1);
+    let bench = Bench::embedded();
+    let between = Faults::new(bench.http(), 1);
     let env = Env::seeded(1);
     let store = open(bench.builder("").timeouts(QUICK).env(env.clone()).http_client(between.http_client())).await;
     between.script(Rule::on("TransactWriteItems").throttle());
@@ -664,7 +706,7 @@ async fn missing_rows_are_found_and_put_again() {
     let row = item(&items(&golden, "SekibanTags")[0]);
     let key =
         |row: &Item| row.iter().filter(|(name, _)| ["pk", "sk"].contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
-    bench.client.delete_item().table_name("SekibanTags").set_key(Some(key(&row))).send().await.expect("delete");
+    bench.client.delete_item().table_name(bench.table("SekibanTags")).set_key(Some(key(&row))).send().await.expect("delete");
     let found = store.verify(&|_| ()).await.expect("verify").findings;
     assert!(found.len() == 1 && found[0].problem.contains("is missing"), "{found:?}");
     let mended = store.repair(&|_| ()).await.expect("repair").findings;
@@ -675,7 +717,9 @@ async fn missing_rows_are_found_and_put_again() {
 
 /// W6: an event whose id is older than what was handed over comes late, and comes.
 #[tokio::test]
-async fn late_arrivals_are_delivered() {
+async fn late_arrivals_are_delivered_and_counted() {
+    let counted = tap::Counted::default();
+    let _here = metrics::set_default_local_recorder(&counted);
     let bench = Bench::new();
     let store = bench.store("").await;
     let mut feed = store.feed().expect("feed").subscribe(From::Start, Query::all());
@@ -687,6 +731,7 @@ async fn late_arrivals_are_delivered() {
     let late = (SortableId::threshold(early), event("late", &["b:1"]).id(Uuid::from_u128(3)));
     bench.sekiban("").await.write(&[late], WriteOptions::default()).await.expect("a slow writer's");
     assert_eq!(&next_event(&mut feed).await.0.data[..], b"late");
+    assert_eq!(counted.of("fencepost_sekiban_late_events_total"), 1);
     let mut again = store.feed().expect("feed").subscribe(From::Checkpoint(checkpoint.to_string().parse().expect("text")), Query::all());
     assert_eq!(&next_event(&mut again).await.0.data[..], b"late");
 }
@@ -695,7 +740,7 @@ async fn late_arrivals_are_delivered() {
 #[tokio::test]
 async fn catching_up_in_pages_reads_each_event_once() {
     let bench = Bench::new();
-    let between = Faults::new(bench.engine.http_client(), 1);
+    let between = Faults::new(bench.http(), 1);
     let store = open(bench.builder("").http_client(between.http_client())).await;
     for commit in 0..20 {
         let events = (0..50).map(|n| event(&format!("{commit}.{n}"), &[]));
@@ -740,7 +785,7 @@ async fn tables_are_those_that_sekiban_makes_and_an_index_of_keys_alone_is_accep
     let bench = Bench::new();
     bench.store("").await;
     for table in TABLES {
-        let described = bench.client.describe_table().table_name(table).send().await.expect("describe").table.expect("table");
+        let described = bench.client.describe_table().table_name(bench.table(table)).send().await.expect("describe").table.expect("table");
         let expected = &golden["describe"][table];
         let keys: Vec<_> = described.key_schema().iter().map(|key| key.attribute_name().to_owned()).collect();
         assert_eq!(keys, ["pk", "sk"]);
@@ -769,7 +814,7 @@ async fn tables_are_those_that_sekiban_makes_and_an_index_of_keys_alone_is_accep
         .projection(Projection::builder().projection_type(ProjectionType::KeysOnly).build())
         .build()
         .expect("index");
-    let mut create = bench.client.create_table().table_name("SekibanTags").billing_mode(BillingMode::PayPerRequest);
+    let mut create = bench.client.create_table().table_name(bench.table("SekibanTags")).billing_mode(BillingMode::PayPerRequest);
     for name in ["pk", "sk", "tagGroup", "tagString"] {
         let attribute =
             AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S).build().expect("attribute");
@@ -825,7 +870,7 @@ async fn everything_is_copied_there_between_forms_and_back() {
 async fn decisions_hold_under_random_faults() {
     for seed in 1..=2 {
         let bench = Bench::new();
-        let between = Faults::new(bench.engine.http_client(), seed);
+        let between = Faults::new(bench.http(), seed);
         let mut handles: Vec<std::sync::Arc<dyn fencepost::EventLog>> = Vec::new();
         for _ in 0..2 {
             let store = open(bench.builder("").timeouts(Timeouts { attempts: 12, ..QUICK }).http_client(between.http_client())).await;
@@ -1029,7 +1074,7 @@ async fn what_the_index_does_not_show_yet_is_asked_of_the_tags() {
 #[tokio::test]
 async fn a_tag_that_was_only_read_is_held_too() {
     let bench = Bench::new();
-    let between = Faults::new(bench.engine.http_client(), 1);
+    let between = Faults::new(bench.http(), 1);
     let store = open(bench.builder("").http_client(between.http_client())).await;
     let (log, other) = (store.log().expect("log"), bench.store("").await.log().expect("log"));
     for written in [&["read:1"][..], &["written:1"]] {
