@@ -201,7 +201,7 @@ async fn our_projections_lie_in_sekibans_rows_and_give_up_as_those_do() {
     // Sekiban's own.
     let built = fencepost::sekiban::Folded { projector: "seen".into(), version: "9".into(), ..Default::default() };
     sekiban.create_row(&sekiban.row_of(&built, b"{}").expect("row")).await.expect("writes");
-    let refused = projections.run(&seen(9)).await;
+    let refused = tokio::time::timeout(Duration::from_secs(20), projections.run(&seen(9))).await.expect("ends");
     assert!(matches!(&refused, Err(Error::Refused(Refused::Unsupported { what, .. })) if what.contains("Sekiban built")), "{refused:?}");
 }
 
