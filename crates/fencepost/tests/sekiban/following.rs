@@ -33,7 +33,7 @@ async fn state(projections: &Projections, version: u32) -> Seen {
 async fn run_to(projections: &Projections, version: u32, expected: &[&str]) {
     let reached = async {
         while state(projections, version).await != expected {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            Env::system().sleep(Duration::from_millis(5)).await;
         }
     };
     let projection = seen(version);
