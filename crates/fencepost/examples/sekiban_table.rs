@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use fencepost::sekiban::{Settings, SortableId, WriteOptions};
-use fencepost::{Decision, Event, Metadata, Projection, Projections, Recorded, Result, Store, decision, fold};
+use fencepost::{Decision, Env, Event, Metadata, Projection, Projections, Recorded, Result, Store, decision, fold};
 use serde::{Deserialize, Serialize};
 
 /// As `appsettings.json` has them; keys of the account stay outside.
@@ -63,8 +63,8 @@ fn enrolments(name: &str) -> Result<Projection<u64>> {
 }
 
 /// Runs it for a while; its state then.
-async fn run(projections: &Projections, name: &str) -> Result<u64> {
-    let _ = projections.run_until(&enrolments(name)?, tokio::time::sleep(Duration::from_millis(300))).await?;
+async fn run(projections: &Projections, env: &Env, name: &str) -> Result<u64> {
+    let _ = projections.run_until(&enrolments(name)?, env.sleep(Duration::from_millis(300))).await?;
     Ok(projections.get::<u64>(name).await?.map_or(0, |got| got.state))
 }
 
@@ -94,7 +94,7 @@ async fn main() -> Result<()> {
     // Served: all that is there. Safe: what is older than the window of 20 s, which is nothing yet.
     let served = store.projections()?;
     let safe = Projections::new(store.safe_feed()?, store.cells(), store.env().clone());
-    let (now, then) = (run(&served, "enrolments").await?, run(&safe, "enrolments-safe").await?);
+    let (now, then) = (run(&served, store.env(), "enrolments").await?, run(&safe, store.env(), "enrolments-safe").await?);
     println!("{now} enrolments served, {then} safe");
     assert_eq!((now, then), (2, 0));
     let row = sekiban.projection_row("enrolments", "1").await?.expect("a row of Sekiban's");

@@ -33,7 +33,7 @@ async fn state(projections: &Projections, version: u32) -> Seen {
 async fn run_to(projections: &Projections, version: u32, expected: &[&str]) {
     let reached = async {
         while state(projections, version).await != expected {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            Env::system().sleep(Duration::from_millis(5)).await;
         }
     };
     let projection = seen(version);
@@ -201,7 +201,7 @@ async fn our_projections_lie_in_sekibans_rows_and_give_up_as_those_do() {
     // Sekiban's own.
     let built = fencepost::sekiban::Folded { projector: "seen".into(), version: "9".into(), ..Default::default() };
     sekiban.create_row(&sekiban.row_of(&built, b"{}").expect("row")).await.expect("writes");
-    let refused = projections.run(&seen(9)).await;
+    let refused = tokio::time::timeout(Duration::from_secs(20), projections.run(&seen(9))).await.expect("ends");
     assert!(matches!(&refused, Err(Error::Refused(Refused::Unsupported { what, .. })) if what.contains("Sekiban built")), "{refused:?}");
 }
 

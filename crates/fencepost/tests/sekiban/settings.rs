@@ -123,7 +123,7 @@ async fn so_many_reads_are_under_way_at_once() {
         let log = store.log().expect("log");
         let reading = tokio::spawn(async move { log.source(&query, None).await });
         gate.reached(expected).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        Env::system().sleep(Duration::from_millis(50)).await;
         assert_eq!(between.calls("GetItem"), expected);
         gate.open();
         reading.await.expect("ends").expect("source");

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fencepost::sekiban::{Blobs, Folded};
+use fencepost::{CellKey, CellKind};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -133,6 +135,36 @@ async fn a_writer_that_dies_anywhere_leaves_no_row_without_its_blob_and_blobs_wi
         let row = fresh.projection_row("Rooms", "1.0.0").await.expect("reads").expect("there");
         assert_eq!(fresh.state_of(&row).await.expect("there").expect("a state"), second);
     }
+}
+
+/// A reader that has the row when another takes its place and the blob is collected reads that one; where none did, it is told.
+#[tokio::test]
+async fn a_row_that_changes_while_it_is_read_is_read_as_it_is_now() {
+    let bench = Bench::new();
+    let bucket = Arc::new(InMemory::new());
+    let between = Faults::new(bench.http(), 1);
+    let with_blobs = || bench.builder("").blobs(Blobs::new(bucket.clone(), ""));
+    let (reader, writer) = (open(with_blobs().http_client(between.http_client())).await, open(with_blobs()).await);
+    let key = CellKey::new(CellKind::Projection, "seen", 1).expect("a key");
+    let body = |label: &str| Bytes::from([b"{\"state\":\"inline\"}\n", label.as_bytes(), &noise(300_000)].concat());
+    let first = writer.cells().save(&key, &body("1"), None).await.expect("saves").expect("the first");
+    let gate = Gate::new();
+    between.script(Rule::on("GetItem").nth(1).pause_after(&gate));
+    let reading = tokio::spawn({
+        let (cells, key) = (reader.cells(), key.clone());
+        async move { cells.load(&key).await }
+    });
+    gate.reached(1).await;
+    let second = writer.cells().save(&key, &body("2"), Some(first)).await.expect("saves").expect("over it");
+    assert_eq!(writer.sekiban().expect("sekiban").collect_blobs(Duration::ZERO).await.expect("gc").deleted, 1);
+    gate.open();
+    let cell = reading.await.expect("ends").expect("reads").expect("there");
+    assert_eq!((cell.body, cell.revision), (body("2"), second));
+    for key in keys(&bucket).await {
+        bucket.delete(&Path::from(key)).await.expect("deletes");
+    }
+    let fresh = open(with_blobs()).await.cells().load(&key).await;
+    assert!(matches!(&fresh, Err(Error::Corrupt(corrupt)) if corrupt.what.contains("is missing")), "{fresh:?}");
 }
 
 #[tokio::test]

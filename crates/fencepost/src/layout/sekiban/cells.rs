@@ -16,7 +16,7 @@ use super::states::{Control, MARK, ProjectionRow, RowWrite};
 use super::suid::SortableId;
 use crate::dynamo::item::{Attributes, Item, number};
 use crate::dynamo::{Freshness, Write};
-use crate::error::{Refused, Result};
+use crate::error::{Error, Refused, Result};
 use crate::position::Position;
 use crate::state::{Cell, CellKey, CellKind, Cells, Revision};
 
@@ -85,9 +85,18 @@ impl Cells for SekibanCells {
     async fn load(&self, key: &CellKey) -> Result<Option<Cell>> {
         let Some(version) = version(key) else { return Cells::load(self.0.side(), key).await };
         let op = self.0.dynamo().op();
-        let item = self.0.dynamo().get(&op, &self.0.options().states, self.row_key(key, version), Freshness::Strong).await?;
-        let Some(item) = item else { return Ok(None) };
-        let cell = self.cell(version, &item).await?;
+        let look = || self.0.dynamo().get(&op, &self.0.options().states, self.row_key(key, version), Freshness::Strong);
+        let Some(mut item) = look().await? else { return Ok(None) };
+        let cell = loop {
+            match self.cell(version, &item).await {
+                // Between the row and its blob another row may have taken its place, and the blob been collected: then that one is read.
+                Err(error @ Error::Corrupt(_)) => match look().await? {
+                    Some(now) if now != item => item = now,
+                    _ => return Err(error),
+                },
+                cell => break cell?,
+            }
+        };
         // Its state is of Sekiban's own projector: nothing here can go on from it, and nothing may write over it.
         let sekibans = || Refused::Unsupported {
             what: format!("the state of {} version {version}, which Sekiban built", key.name()),
