@@ -184,7 +184,6 @@ impl Builder {
     pub fn index_types(mut self, types: Vec<EventType>) -> Self {
         match &mut self.choice {
             Choice::Ledger(options) => options.types = Some(types),
-            #[expect(unreachable_patterns, reason = "one layout so far")]
             _ => self.refused = Some("indexed types"),
         }
         self

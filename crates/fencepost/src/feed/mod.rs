@@ -45,6 +45,7 @@ pub(crate) fn indexable(layout: &Layout) -> Option<Arc<dyn Indexable>> {
     match layout {
         Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => None,
         Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
+        Layout::Equinox(_) => None,
     }
 }
 
