@@ -41,6 +41,9 @@ fn raw_reads(json: &Value) -> Vec<(String, Vec<Value>)> {
         .collect()
 }
 
+/// Where F# makes a wrong state of what is damaged, or none; ours says what and where.
+const SAID: [(&str, &str); 3] = [("H25-x", "event 0: attribute d is not Brotli"), ("H38-x", "attribute n is missing"), ("H43-x", "are missing")];
+
 #[tokio::test]
 async fn what_the_real_one_wrote_is_read_to_the_same_events() {
     let mut streams = 0;
@@ -57,6 +60,11 @@ async fn what_the_real_one_wrote_is_read_to_the_same_events() {
                 // From the first that is there: below it is pruned.
                 let from = told.first().map_or(0, |(index, ..)| *index);
                 let read = opened.store.streams().read_stream(&name(stream), StreamReadOptions::default().after(from)).await;
+                if let Some((_, why)) = SAID.iter().find(|(of, _)| of == stream) {
+                    let error = read.expect_err("F# is silent, and ours says so").to_string();
+                    assert!(error.contains(why), "{stream}: {error}");
+                    continue;
+                }
                 let read = read.unwrap_or_else(|error| panic!("{} {stream}: {error}", golden.name));
                 assert_eq!(read.iter().map(ours).collect::<Vec<_>>(), told, "{} {stream}", golden.name);
             }

@@ -106,8 +106,9 @@ pub(super) fn is_tip(item: &Item) -> bool {
 pub(super) fn batch(item: &Item) -> Result<Batch> {
     let decode = || {
         let (events, types) = (item.maybe_list(EVENTS)?.unwrap_or_default(), item.maybe_list(TYPES)?.unwrap_or_default());
-        if events.len() != types.len() {
-            return Err(wrong(TYPES, "as many types as there are events"));
+        // More types than events are passed over, as F# does.
+        if types.len() < events.len() {
+            return Err(wrong(TYPES, "a type for every event"));
         }
         let stored = |(event, kind): (&Value, &Value)| {
             let map = event.as_m().map_err(|_| wrong(EVENTS, "a list of maps"))?.clone();
@@ -127,13 +128,18 @@ pub(super) fn batch(item: &Item) -> Result<Batch> {
 pub(super) fn tip(item: &Item) -> Result<Tip> {
     let batch = batch(item)?;
     let decode = || {
+        // One that does not say what it stands for is of no use.
         let unfold = |value: &Value| {
-            let map = value.as_m().map_err(|_| wrong(UNFOLDS, "a list of maps"))?;
-            Ok(Unfold { version: map.number(UNFOLD_VERSION)?, kind: map.text(UNFOLD_TYPE)?.to_owned(), map: map.clone() })
+            let map = value.as_m().ok()?;
+            Some(Unfold { version: map.number(UNFOLD_VERSION).ok()?, kind: map.text(UNFOLD_TYPE).ok()?.to_owned(), map: map.clone() })
+        };
+        let unfolds = match item.value(UNFOLDS) {
+            None | Some(Value::Null(_)) => &[][..],
+            Some(_) => item.maybe_list(UNFOLDS)?.unwrap_or_default(),
         };
         Ok(Tip {
             batch,
-            unfolds: item.maybe_list(UNFOLDS)?.unwrap_or_default().iter().map(unfold).collect::<Result<_, Malformed>>()?,
+            unfolds: unfolds.iter().filter_map(unfold).collect(),
             appended: item.maybe_number(APPENDED)?.unwrap_or(0),
             calved: item.maybe_number(CALVED)?.unwrap_or(0),
             etag: item.maybe_text(ETAG)?.unwrap_or_default().to_owned(),
@@ -237,14 +243,15 @@ pub(super) struct Read1 {
 
 impl Stored {
     pub(super) fn read(&self) -> Result<Read1, Malformed> {
-        let at = moment(self.map.text(TIME)?)?;
+        let at = moment(self.map.maybe_text(TIME)?.unwrap_or(YEAR_ONE))?;
         let data = bytes(&self.map, DATA, DATA_ENCODING)?.unwrap_or_default();
         let (mut meta, id) = match bytes(&self.map, META, META_ENCODING)? {
             None => (Metadata::default(), None),
             Some(bytes) => metadata(&bytes),
         };
-        meta.correlation = self.map.maybe_text(CORRELATION)?.map(str::to_owned).or(meta.correlation);
-        meta.causation = self.map.maybe_text(CAUSATION)?.map(str::to_owned).or(meta.causation);
+        let named = |name: &str| self.map.value(name).and_then(|value| value.as_s().ok()).cloned();
+        meta.correlation = named(CORRELATION).or(meta.correlation);
+        meta.causation = named(CAUSATION).or(meta.causation);
         let kind = EventType::new(&self.kind).map_err(|_| wrong(TYPES, "a type of 1 to 256 bytes"))?;
         Ok(Read1 { kind, data, meta, id, at })
     }
@@ -291,9 +298,13 @@ fn time(at: Timestamp) -> String {
     format!("{at:.3}")
 }
 
-/// Either dialect: `….6789012+00:00` or `….678Z`.
+/// What F# makes of an event that does not say when.
+const YEAR_ONE: &str = "0001-01-01T00:00:00Z";
+
+/// Either dialect, `….6789012+00:00` or `….678Z`; without an offset it is UTC.
 fn moment(text: &str) -> Result<Timestamp, Malformed> {
-    text.parse().map_err(|_| wrong(TIME, "a time"))
+    let utc = || text.parse::<jiff::civil::DateTime>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    text.parse().ok().or_else(utc).ok_or_else(|| wrong(TIME, "a time"))
 }
 
 /// Absent where empty; Brotli where that gains.
@@ -323,7 +334,7 @@ fn compress(raw: &[u8]) -> Option<Vec<u8>> {
 
 /// Any unknown encoding is taken for raw bytes, as the peers do.
 fn bytes(map: &Item, name: &str, encoding: &str) -> Result<Option<Bytes>, Malformed> {
-    let Some(stored) = map.maybe_bytes(name)? else { return Ok(None) };
+    let Some(stored) = map.maybe_bytes(name)?.filter(|stored| !stored.is_empty()) else { return Ok(None) };
     let encoding = match map.value(encoding) {
         None => 0,
         Some(value) => as_number(value).ok_or_else(|| wrong(encoding, "a number"))?,
