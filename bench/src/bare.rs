@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, Put, ReturnConsumedCapacity,
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, KeysAndAttributes, Put, ReturnConsumedCapacity,
     ReturnValuesOnConditionCheckFailure as OnFailure, ScalarAttributeType, StreamSpecification, StreamViewType, TransactWriteItem,
 };
 use fencepost::Engine;
@@ -31,7 +31,7 @@ fn number(number: u64) -> AttributeValue {
 }
 
 impl Bare {
-    pub(crate) async fn new(engine: &Engine) -> Bare {
+    pub(crate) fn new(engine: &Engine) -> Bare {
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new("local"))
@@ -40,14 +40,18 @@ impl Bare {
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .http_client(engine.http_client())
             .build();
-        let client = Client::from_conf(config);
+        Bare(Client::from_conf(config))
+    }
+
+    pub(crate) async fn with_tables(engine: &Engine) -> Bare {
+        let bare = Bare::new(engine);
         let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build().expect("key");
         let attribute =
             |name: &str, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().expect("attribute");
         let stream =
             StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewImage).build().expect("stream");
         for (table, stream) in [(TABLE, Some(stream)), (LANES, None)] {
-            client
+            bare.0
                 .create_table()
                 .table_name(table)
                 .billing_mode(BillingMode::PayPerRequest)
@@ -60,7 +64,7 @@ impl Bare {
                 .await
                 .expect("table");
         }
-        Bare(client)
+        bare
     }
 
     fn slot(key: String, version: u64, body: &str) -> Item {
@@ -114,23 +118,75 @@ impl Bare {
 
     /// Every page of a stream; how many items.
     pub(crate) async fn query(&self, stream: &str) -> usize {
+        let (items, next) = self.page(TABLE, &format!("t/main/{stream}"), None, None).await;
+        assert!(next.is_none());
+        items.len()
+    }
+
+    /// Every page of a series, and the events in it; how many.
+    pub(crate) async fn series(&self, table: &str, hash: &str) -> usize {
+        let (mut events, mut next) = (0, None);
+        loop {
+            let (items, after) = self.page(table, hash, None, next).await;
+            events += items.into_iter().map(taken).sum::<usize>();
+            next = after;
+            if next.is_none() {
+                return events;
+            }
+        }
+    }
+
+    /// Every epoch of an index, so many a page; their bytes.
+    pub(crate) async fn epochs(&self, table: &str, limit: i32) -> usize {
+        let (mut bytes, mut next) = (0, None);
+        loop {
+            let (items, after) = self.page(table, "x", Some(limit), next).await;
+            bytes += items.iter().filter_map(|item| item.get("e")?.as_b().ok()).map(|entries| entries.as_ref().len()).sum::<usize>();
+            next = after;
+            if next.is_none() {
+                return bytes;
+            }
+        }
+    }
+
+    /// These slots, and the events in them; how many.
+    pub(crate) async fn slots(&self, table: &str, keys: &[(String, u64)]) -> usize {
+        let keys = keys.iter().map(|(hash, range)| Item::from([("p".into(), text(hash)), ("v".into(), number(*range))])).collect();
+        let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(false).build().expect("keys");
+        let request = self.0.batch_get_item().request_items(table, wanted).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let answer = request.send().await.expect("slots");
+        answer.responses.into_iter().flat_map(HashMap::into_values).flatten().map(taken).sum()
+    }
+
+    async fn page(&self, table: &str, hash: &str, limit: Option<i32>, start: Option<Item>) -> (Vec<Item>, Option<Item>) {
         let page = self
             .0
             .query()
-            .table_name(TABLE)
+            .table_name(table)
             .key_condition_expression("#h = :h AND #r BETWEEN :a AND :b")
             .expression_attribute_names("#h", "p")
             .expression_attribute_names("#r", "v")
-            .expression_attribute_values(":h", AttributeValue::S(format!("t/main/{stream}")))
+            .expression_attribute_values(":h", text(hash))
             .expression_attribute_values(":a", number(1))
             .expression_attribute_values(":b", number(u64::MAX >> 1))
             .scan_index_forward(true)
             .consistent_read(true)
+            .set_limit(limit)
+            .set_exclusive_start_key(start)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .send()
             .await
             .expect("query");
-        assert!(page.last_evaluated_key.is_none());
-        page.items.unwrap_or_default().len()
+        (page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty()))
     }
+}
+
+/// Type and body of every event of a slot, moved out of it; how many.
+fn taken(mut slot: Item) -> usize {
+    let Some(AttributeValue::L(events)) = slot.remove("e") else { return 0 };
+    let taken = events.into_iter().filter_map(|event| match event {
+        AttributeValue::M(mut event) => Some((event.remove("t")?, event.remove("d")?)),
+        _ => None,
+    });
+    std::hint::black_box(taken.collect::<Vec<_>>()).len()
 }

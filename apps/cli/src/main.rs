@@ -7,9 +7,11 @@ mod args;
 mod completions;
 mod consumers;
 mod copy;
+mod count;
 mod demo;
 mod doctor;
 mod engine;
+mod event;
 mod export;
 mod failure;
 mod gc;
@@ -24,6 +26,7 @@ mod read;
 mod select;
 mod signal;
 mod stats;
+mod tags;
 mod tail;
 mod verify;
 
@@ -72,6 +75,9 @@ async fn run(cli: Cli, out: &mut Output) -> Outcome {
         Command::Append(args) => append::run(args, &place, out).await,
         Command::Read(args) => read::run(args, &place, out).await,
         Command::Tail(args) => tail::run(args, &place, out).await,
+        Command::Tags(args) => tags::run(args, &place, out).await,
+        Command::Event(args) => event::run(args, &place, out).await,
+        Command::Count(args) => count::run(args, &place, out).await,
         Command::Consumers(args) => consumers::run(args, &place, out).await,
         Command::Parked(args) => parked::run(args, &place, out).await,
         Command::Projections(args) => projections::run(args, &place, out).await,

@@ -11,13 +11,19 @@ use crate::output::{Output, printable, progress, table};
 #[command(after_help = "\
 Examples:
   fencepost verify
+  fencepost verify --repair
   fencepost verify -o json | jq .findings")]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Mend what can be derived: in Sekiban's tables, missing rows of tags from their events. Nothing is deleted
+    #[arg(long)]
+    repair: bool,
+}
 
-pub(crate) async fn run(_args: Args, place: &Place, out: &mut Output) -> Outcome {
+pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome {
     let store = place.open().await?;
     let bar = progress(None, "items read");
-    let verified = store.verify(&|items| bar.set_position(items)).await?;
+    let heard = |items| bar.set_position(items);
+    let verified = if args.repair { store.repair(&heard).await? } else { store.verify(&heard).await? };
     bar.finish_and_clear();
     let found = verified.findings.len();
     out.result(&verified, |paint| {

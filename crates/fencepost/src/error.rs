@@ -74,7 +74,7 @@ pub enum Refused {
     },
     /// More items than one transaction holds.
     #[error(
-        "{items} items in one transaction (tags written, tags checked, lanes, seal, once), and at most {limit} fit: use fewer distinct tags, or split it"
+        "{items} items in one transaction (tags written, tags checked, lanes, seal, once; in some layouts events too), and at most {limit} fit: use fewer distinct tags, or split it"
     )]
     TooManyItems {
         /// How many it needs.

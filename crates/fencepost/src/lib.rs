@@ -60,7 +60,8 @@ pub use error::{Conflict, Corrupt, Error, InDoubt, Reason, Refused, Result, Unav
 pub use event::{CommitId, Event, EventType, MAX_BODY_BYTES, Metadata, Recorded, StreamName, Tag};
 pub use feed::{Delivery, Feed, From};
 pub use log::{
-    After, Answer, Append, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions, Sourced,
+    After, Answer, Append, Bodies, Capabilities, Committed, Condition, Consistency, Direction, EventLog, EventLogExt, ReadOptions,
+    Snapshots, Sourced,
 };
 pub use memory::Memory;
 pub use position::{Base, Checkpoint, Position, Token};
@@ -87,14 +88,27 @@ pub use dynamo::table::{
     StreamView, TableOptions,
 };
 #[cfg(feature = "streams")]
-pub use feed::index::{Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, ShardStatus, Until};
+pub use feed::index::{
+    Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, Ring, Rung, Served, ShardStatus, Until,
+};
 #[cfg(all(feature = "dynamo", feature = "testing"))]
 #[doc(hidden)]
 pub use layout::ledger::Mutation;
 #[cfg(feature = "dynamo")]
+pub use layout::reventless::Fencing;
+#[cfg(feature = "dynamo")]
 pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
+
+/// What `layout=sekiban` has beyond the contracts: [`Store::sekiban`](crate::Store::sekiban).
+#[cfg(feature = "dynamo")]
+pub mod sekiban {
+    pub use crate::layout::sekiban::{
+        Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, SortableId, TagInfo, TagWrite, Unique,
+        WriteOptions, Written, payload,
+    };
+}
 
 // What the derive writes: no part of the interface.
 #[doc(hidden)]
@@ -113,6 +127,12 @@ pub mod _docs {
     pub mod compare {}
     #[doc = include_str!("../docs/layouts/ledger.md")]
     pub mod ledger {}
+    #[doc = include_str!("../docs/layouts/event_store_adapter.md")]
+    pub mod event_store_adapter {}
+    #[doc = include_str!("../docs/layouts/reventless.md")]
+    pub mod reventless {}
+    #[doc = include_str!("../docs/layouts/sekiban.md")]
+    pub mod sekiban {}
 }
 
 // The README and the guide, compiled as they stand; only in doctests, since they lie outside the package.

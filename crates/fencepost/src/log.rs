@@ -204,6 +204,8 @@ pub struct Capabilities {
     pub boundaries: bool,
     /// Conditions and reads without a tag: all events, or types that are not indexed.
     pub untagged_conditions: bool,
+    /// Types can be declared as indexed, and then conditions and reads on them alone are held.
+    pub indexed_types: bool,
     /// Reads without a tag, and the position of the newest event.
     pub untagged_reads: bool,
     /// Positions are 1, 2, 3 …, and serve as `after` of a condition.
@@ -212,6 +214,42 @@ pub struct Capabilities {
     pub feed: bool,
     /// How many distinct tags one append may carry.
     pub max_tags: usize,
+    /// How many events one append may carry.
+    pub max_events: usize,
+    /// The largest body of one event, in bytes, with short names around it.
+    pub max_body: usize,
+    /// Bytes of all bodies that one append may carry.
+    pub max_bytes: usize,
+    /// The snapshots of a stream.
+    pub snapshots: Snapshots,
+    /// What bodies may be.
+    pub bodies: Bodies,
+}
+
+/// What bodies may be; others are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bodies {
+    /// Any bytes.
+    Bytes,
+    /// Text in UTF-8.
+    Text,
+    /// JSON, kept as values: the same value comes back, perhaps spelt otherwise.
+    Json,
+}
+
+/// Which snapshots of a stream are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Snapshots {
+    /// The newest under each name.
+    Each,
+    /// The newest of all, under the name that it was given.
+    Newest,
+    /// The newest of all, and it is always called `snapshot`.
+    Single,
+    /// Those of the newest append, and none where it had none.
+    Last,
 }
 
 /// In which order to read.

@@ -12,9 +12,9 @@ use tokio::sync::watch;
 
 use crate::env::Env;
 use crate::error::{Error, Refused, Result};
-use crate::event::{self, CommitId, Event, Recorded, StreamName, Tag};
+use crate::event::{self, CommitId, Event, MAX_BODY_BYTES, Recorded, StreamName, Tag};
 use crate::feed::{Delivery, Feed, From};
-use crate::log::{After, Answer, Append, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Sourced};
+use crate::log::{After, Answer, Append, Bodies, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Snapshots, Sourced};
 use crate::position::{Base, Checkpoint, Position, Token};
 use crate::query::Query;
 use crate::state::{Cell, CellKey, CellKind, Cells, Checkpoints, Revision, State, States, check_key, check_name};
@@ -106,10 +106,16 @@ impl Memory {
         Capabilities {
             boundaries: true,
             untagged_conditions: true,
+            indexed_types: true,
             untagged_reads: true,
             counted_positions: true,
             feed: true,
             max_tags: usize::MAX,
+            max_events: usize::MAX,
+            max_body: MAX_BODY_BYTES,
+            max_bytes: 4 * MAX_BODY_BYTES,
+            snapshots: Snapshots::Each,
+            bodies: Bodies::Bytes,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::EventType;
 use crate::feed::{self, Feed};
+use crate::layout::sekiban::Sekiban;
 use crate::layout::{Choice, Collected, Layout, Verified};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
 use crate::moving::Party;
@@ -90,7 +91,7 @@ impl Store {
     pub fn index(&self) -> Result<crate::feed::index::Index> {
         let log = crate::feed::indexable(&self.layout).ok_or_else(|| Refused::Unsupported {
             what: "an index".into(),
-            remedy: "this feed is read from the log itself, without an index: use feed()".into(),
+            remedy: "the feed is read from the log itself, by its lanes or by an index of the table: it needs no other".into(),
         })?;
         Ok(crate::feed::index::Index::new(log))
     }
@@ -129,6 +130,20 @@ impl Store {
     pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
         self.layout.verify(progress).await
     }
+    /// Verifies, and mends what can be derived from what is there: in Sekiban's tables, rows of tags from their events. Deletes nothing.
+    pub async fn repair(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
+        self.layout.repair(progress).await
+    }
+    /// What Sekiban's tables offer beyond a log and streams. Refused on other layouts.
+    pub fn sekiban(&self) -> Result<Sekiban> {
+        match &self.layout {
+            Layout::Sekiban(sekiban) => Ok(sekiban.clone()),
+            other => {
+                let what = format!("an operation of Sekiban's, on layout {}", other.name());
+                Err(Refused::Unsupported { what, remedy: "open with layout=sekiban".into() }.into())
+            }
+        }
+    }
     /// Deletes chunks that no commit names, of sets older than this.
     pub async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
         self.layout.collect_garbage(older_than).await
@@ -156,7 +171,7 @@ impl Store {
 impl From<&Store> for Party {
     fn from(store: &Store) -> Party {
         let (log, feed) = (store.log.clone(), store.feed.clone());
-        Party { log, feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
+        Party { log, streams: Some(store.streams()), feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
     }
 }
 
@@ -171,7 +186,7 @@ pub struct Builder {
     choice: Choice,
     create: bool,
     /// What was asked for that the layout does not have: said on opening.
-    refused: Option<&'static str>,
+    refused: Option<(&'static str, &'static str)>,
 }
 
 impl Builder {
@@ -184,7 +199,21 @@ impl Builder {
     pub fn index_types(mut self, types: Vec<EventType>) -> Self {
         match &mut self.choice {
             Choice::Ledger(options) => options.types = Some(types),
-            _ => self.refused = Some("indexed types"),
+            _ => self.refused = Some(("indexed types", "only layout=ledger has them")),
+        }
+        self
+    }
+    /// How `layout=event-store-adapter-v3` finds the shard of an aggregate, where its clients have a hash that no `hash=` names: of type,
+    /// value and number of shards. As with any hash but Rust's, appending needs `&dialect=v3`.
+    pub fn shard_by(mut self, shard: impl Fn(&str, &str, u64) -> i64 + Send + Sync + 'static) -> Self {
+        use crate::layout::event_store_adapter::{Kind, hash::KeyHash};
+        match &mut self.choice {
+            Choice::EventStoreAdapter(options) if matches!(options.kind, Kind::V3(_)) => {
+                if let Kind::V3(keys) = &mut options.kind {
+                    keys.hash = KeyHash::Own(std::sync::Arc::new(shard));
+                }
+            }
+            _ => self.refused = Some(("a hash of shards", "only layout=event-store-adapter-v3 has shards")),
         }
         self
     }
@@ -240,15 +269,16 @@ impl Builder {
 
     /// Opens it.
     pub async fn open(self) -> Result<Store> {
-        if let Some(what) = self.refused {
-            return Err(Refused::Unsupported { what: what.into(), remedy: "only layout=ledger has them".into() }.into());
+        if let Some((what, remedy)) = self.refused {
+            return Err(Refused::Unsupported { what: what.into(), remedy: remedy.into() }.into());
         }
         let dynamo = self.connect.connect().await?;
         if self.create {
-            self.tables().create_on(&dynamo, &TableOptions::default()).await?;
+            Box::pin(self.tables().create_on(&dynamo, &TableOptions::default())).await?;
         }
         let specs = self.tables().specs();
-        let layout = self.choice.open(dynamo).await?;
+        // Boxed: the futures of all layouts in one would be too deep a type for those who await it.
+        let layout = Box::pin(self.choice.open(dynamo)).await?;
         Ok(Store { log: layout.log(), feed: feed::of(&layout), layout, specs })
     }
 
@@ -284,6 +314,7 @@ impl Tables {
     }
 
     pub(crate) async fn create_on(&self, dynamo: &Dynamo, options: &TableOptions) -> Result<Vec<(String, bool)>> {
+        self.builder.choice.may_create(dynamo).await?;
         let mut made = Vec::new();
         for spec in self.specs() {
             let op = dynamo.long_op();

@@ -18,7 +18,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("side", &["model", "contracts", "dynamo"]),
     ("layout", &["model", "contracts", "dynamo", "side", "url", "layout/*"]),
     ("layout/*", &["model", "contracts", "dynamo", "side", "url", "layout"]),
-    ("feed", &["model", "dynamo", "side", "layout", "layout/*"]),
+    ("feed", &["model", "contracts", "dynamo", "side", "layout", "layout/*"]),
     ("project", &["model", "domain", "contracts", "feed"]),
     ("decide", &["model", "domain", "contracts"]),
     ("moving", &["model", "contracts", "feed"]),
@@ -511,7 +511,7 @@ fn each_row_of_the_table_accepts_what_it_may() {
     accepted("layout/mod.rs", "mod ledger;\nuse crate::side::Side;\npub(crate) use ledger::Ledger;");
     accepted("side/mod.rs", "use crate::{dynamo::Dynamo, state::Cells};");
     accepted("layout/ledger/append.rs", "use crate::{dynamo::Table, layout::Capabilities, log::Append};\nuse super::read::Seen;");
-    accepted("feed/lanes.rs", "use crate::layout::ledger::Reader;");
+    accepted("feed/lanes.rs", "use crate::{layout::ledger::Reader, state::Lease};");
     accepted("project/mod.rs", "use crate::{feed::Feed, state::States};");
     accepted("decide/mod.rs", "use crate::{log::EventLog, query::Query};");
     accepted("store.rs", "use crate::{decide, dynamo::Connect, layout::ledger::Ledger, memory::Memory};");

@@ -18,6 +18,13 @@ conformance!(memory, open_memory);
 conformance!(ledger_lanes_1, open_ledger_lanes_1);
 conformance!(ledger_lanes_8, open_ledger_lanes_8);
 conformance!(ledger_streams, open_ledger_streams);
+conformance!(event_store_adapter_v3, open_event_store_adapter_v3);
+conformance!(event_store_adapter_v5, open_event_store_adapter_v5);
+// All tags of one key, which is the partition; and tags of three keys, of which two are fenced across partitions.
+conformance!(reventless, open_reventless);
+conformance!(reventless_cross, open_reventless_cross);
+conformance!(sekiban, open_sekiban);
+conformance!(sekiban_sharded_plain, open_sekiban_sharded_plain);
 // The suite itself: what it asserts to be refused, on a store that refuses all that a store may.
 conformance!(restricted, open_restricted);
 
@@ -31,6 +38,31 @@ async fn open_ledger_lanes_8() -> Subject {
 
 async fn open_ledger_streams() -> Subject {
     support::ledger("streams").await
+}
+
+async fn open_event_store_adapter_v3() -> Subject {
+    support::event_store_adapter("v3").await
+}
+
+async fn open_event_store_adapter_v5() -> Subject {
+    support::event_store_adapter("v5").await
+}
+
+async fn open_reventless() -> Subject {
+    support::keyed::reventless("partition=p", |_| "p").await
+}
+
+async fn open_reventless_cross() -> Subject {
+    let of = |tag: &str| ["p", "x", "y"][tag.bytes().map(usize::from).sum::<usize>() % 3];
+    support::keyed::reventless("partition=p&cross=x,y", of).await
+}
+
+async fn open_sekiban() -> Subject {
+    support::two("layout=sekiban").await
+}
+
+async fn open_sekiban_sharded_plain() -> Subject {
+    support::two("layout=sekiban&keys=plain&shards=3").await
 }
 
 async fn open_memory() -> Subject {

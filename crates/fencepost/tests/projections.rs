@@ -11,11 +11,11 @@ use std::time::Duration;
 use fencepost::{
     Cell, CellKey, CellKind, Cells, Ended, Env, Error, Memory, Objects, Projection, Projections, Query, Reason, Recorded, Revision,
 };
-use follow::crash::{Fate, Point};
+use follow::crash::{Deaths, Fate, Point};
 use follow::{Place, place, wait_for};
 use futures::future::{Either, select};
 
-const LEASE: Duration = Duration::from_millis(40);
+const LEASE: Duration = Duration::from_millis(30);
 
 /// Under each tag, the labels in the order in which they came.
 type Seen = BTreeMap<String, Vec<usize>>;
@@ -159,22 +159,18 @@ async fn a_fold_that_fails_ends_it_before_the_event_and_what_was_saved_stands() 
     assert_eq!(got.position.and_then(|at| at.as_number()), Some(6), "nothing of the failed event is in it");
 }
 
-const POINTS: &[Point] = &[
-    Point::BeforeSave(CellKind::Projection),
-    Point::AfterSave(CellKind::Projection),
-    Point::BeforeSave(CellKind::Names),
-    Point::AfterSave(CellKind::Names),
-    Point::InFeed,
-];
+const POINTS: &[Point] = &[Point::BeforeSave(CellKind::Projection), Point::AfterSave(CellKind::Projection), Point::InFeed];
+/// A name is entered once: this comes in a projection's first life.
+const FIRST_POINTS: &[Point] = &[Point::BeforeSave(CellKind::Names), Point::AfterSave(CellKind::Names)];
 
 /// Kills a projection at a random point, again and again, while two writers write; sometimes another instance runs beside it.
-async fn killed(place: Place, rounds: u64, seed: u64) {
+async fn killed(place: Place, rounds: u64, seed: u64) -> Deaths {
     let chance = Env::seeded(seed);
     let projection = seen(1);
+    let deaths = Deaths::of(format!("{} seed {seed}", place.name));
     let killing = async {
-        for round in 0..rounds {
-            let point = POINTS[usize::try_from(chance.below(POINTS.len() as u64)).expect("it must succeed")];
-            let fate = Fate::new(point, chance.below(8));
+        for round in 1..=rounds {
+            let fate = if round == 1 { deaths.choose(FIRST_POINTS, &chance, 1) } else { deaths.choose(POINTS, &chance, 6) };
             let (mortal, beside) = (projections(&place, Some(&fate)), projections(&place, None));
             let run = async {
                 match chance.below(3) {
@@ -182,10 +178,7 @@ async fn killed(place: Place, rounds: u64, seed: u64) {
                     _ => drop(mortal.run(&projection).await),
                 }
             };
-            let struck = async {
-                select(Box::pin(fate.struck()), Box::pin(Env::system().sleep(LEASE * 3))).await;
-            };
-            match select(Box::pin(run), Box::pin(struck)).await {
+            match select(Box::pin(run), Box::pin(deaths.struck(&fate))).await {
                 Either::Left(_) => panic!("seed {seed} round {round}: it ended by itself"),
                 Either::Right(((), run)) => drop(run),
             }
@@ -195,19 +188,22 @@ async fn killed(place: Place, rounds: u64, seed: u64) {
     assert!(events > 20, "{}: the writers wrote {events} events", place.name);
     catch_up(&place, &projection).await;
     assert_eq!(state(&projections(&place, None)).await, Some(whole(&place).await), "{} seed {seed}", place.name);
+    deaths
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_random_points_the_state_is_still_the_fold_of_all_in_memory() {
-    killed(place(Memory::new()), 200, 1).await;
+    // Mostly they wait, for a point or for a dead one's lease: several histories at a time.
+    let deaths = futures::future::join_all((1..=5).map(|seed| killed(place(Memory::new()), 50, seed))).await;
+    Deaths::assert_met(&deaths, &[POINTS, FIRST_POINTS].concat());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_random_points_the_state_is_still_the_fold_of_all_on_the_ledger() {
     // Feeds of several lanes give different tags in different orders, and each tag in one: the state is the same.
-    for (place, seed) in follow::places().await.into_iter().skip(1).zip(2..) {
-        killed(place, 50, seed).await;
-    }
+    let places = follow::places().await.into_iter().skip(1);
+    let deaths = futures::future::join_all(places.zip(2..).map(|(place, seed)| killed(place, 50, seed))).await;
+    Deaths::assert_met(&deaths, POINTS);
 }
 
 /// Cells that note how many events count in each state that is stored.

@@ -96,3 +96,27 @@ fn a_sound_store_verifies_and_has_nothing_to_collect() {
     assert_eq!(store.run(&["gc"]).ok().lines()[0]["chunks"], 0);
     assert_eq!(store.run(&["stats"]).ok().lines()[0]["layout"], "ledger");
 }
+
+#[test]
+fn sekibans_tables_are_made_written_read_and_followed() {
+    let folder = tempfile::tempdir().expect("folder");
+    let url = format!("file:{}?layout=sekiban&table=Sekiban&safe_window=0", folder.path().join("s.db").display());
+    let run = |args: &[&str], input: &str| crate::run_with(&[&["--store", url.as_str()], args].concat(), input);
+    let lines = "{\"type\":\"A\",\"data\":{\"n\":1},\"tags\":[\"Student:1\"]}\n{\"type\":\"B\",\"data\":{\"n\":2},\"tags\":[\"Student:1\",\"Room:7\"]}\n";
+    run(&["append"], lines).ok();
+    let read = run(&["read", "--tag", "Student:1"], "").ok().lines();
+    assert_eq!(read.iter().map(|line| line["type"].clone()).collect::<Vec<_>>(), [json!("A"), json!("B")]);
+    assert_eq!(run(&["count"], "").ok().lines()[0]["events"], 2);
+    let tags = &run(&["tags", "ls", "--group", "Student"], "").ok().lines()[0]["tags"];
+    assert_eq!((&tags[0]["tag"], &tags[0]["events"]), (&json!("Student:1"), &json!(2)));
+    assert_eq!(run(&["tags", "ls"], "").ok().lines()[0]["tags"].as_array().map(Vec::len), Some(2));
+    let id = read[0]["id"].as_str().expect("an id");
+    assert_eq!(run(&["event", id], "").ok().lines()[0]["data"], json!({"n": 1}));
+    run(&["event", "0198894f-9a63-7c21-8f0e-3b5d2a91c7e4"], "").fails(4);
+    assert_eq!(run(&["verify", "--repair"], "").ok().lines()[0]["findings"], json!([]));
+    assert_eq!(run(&["tail", "--once", "--from", "start"], "").ok().lines().iter().filter(|line| line["type"].is_string()).count(), 2);
+    assert_eq!(run(&["stats"], "").ok().lines()[0]["layout"], "sekiban");
+    run(&["read", "--type", "A"], "").fails(2);
+    let policy = run(&["init", "--print", "iam"], "").ok().stdout();
+    assert!(policy.contains("ConditionCheckItem") && policy.contains("/index/*") && !policy.contains("TransactWriteItems"), "{policy}");
+}

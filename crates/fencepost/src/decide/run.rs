@@ -207,7 +207,11 @@ pub(super) async fn run<S: Subject, R: Send>(
             }
         }
         read = match read.token {
-            Some(token) => subject.more(read.state, &token).await?,
+            Some(token) => match subject.more(read.state, &token).await {
+                // Somebody wrote whom the store does not count: what is new cannot be told from what was read.
+                Err(Error::Refused(Refused::Foreign { .. })) => subject.load().await?,
+                read => read?,
+            },
             None => subject.load().await?,
         };
     }

@@ -1,8 +1,9 @@
 //! Reading: one item, pages of a series, several items at one instant, and a whole table.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, ReturnConsumedCapacity, TransactGetItem};
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, ReturnConsumedCapacity, Select, TransactGetItem};
 use futures::Stream;
 
 use super::item::{self, Item, Value};
@@ -88,6 +89,30 @@ impl Find {
 impl Dynamo {
     /// One page, and where the next begins.
     pub(crate) async fn page(&self, op: &Op, find: &Find, start: Option<Key>) -> Result<(Vec<Item>, Option<Key>)> {
+        let request = self.query(find, start);
+        let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
+        let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+        op.read(&page.consumed_capacity);
+        Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
+    }
+
+    /// How many there are. Billed as reading them, but nothing of them travels.
+    pub(crate) async fn count(&self, op: &Op, find: &Find) -> Result<u64> {
+        let (mut count, mut start) = (0, None);
+        loop {
+            let request = self.query(find, start).select(Select::Count);
+            let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
+            let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+            op.read(&page.consumed_capacity);
+            count += u64::try_from(page.count).unwrap_or(0);
+            start = page.last_evaluated_key.filter(|key| !key.is_empty());
+            if start.is_none() {
+                return Ok(count);
+            }
+        }
+    }
+
+    fn query(&self, find: &Find, start: Option<Key>) -> QueryFluentBuilder {
         let mut request = self
             .client()
             .query()
@@ -114,10 +139,7 @@ impl Dynamo {
                 }
             }
         };
-        let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
-        let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
-        op.read(&page.consumed_capacity);
-        Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
+        request
     }
 
     /// All items, page by page as they are asked for.
@@ -148,29 +170,45 @@ impl Dynamo {
         Ok(got.item.filter(|item| !item.is_empty()))
     }
 
-    /// Items by key, a hundred a request, in no order; what the service leaves unprocessed is asked for again.
+    /// Items of one table by key, in no order.
     pub(crate) async fn get_many(&self, op: &Op, table: &str, keys: Vec<Key>, freshness: Freshness) -> Result<Vec<Item>> {
+        let keys = keys.into_iter().map(|key| (table.to_owned(), key)).collect();
+        Ok(self.get_across(op, keys, freshness).await?.into_iter().map(|(_, item)| item).collect())
+    }
+
+    /// Items by table and key, a hundred a request, in no order; what the service leaves unprocessed is asked for again.
+    pub(crate) async fn get_across(&self, op: &Op, keys: Vec<(String, Key)>, freshness: Freshness) -> Result<Vec<(String, Item)>> {
         let mut items = Vec::with_capacity(keys.len());
         for keys in keys.chunks(100) {
-            let mut left = Some(keys.to_vec());
-            for attempt in 0u32.. {
-                let Some(keys) = left.take().filter(|keys| !keys.is_empty()) else { break };
-                let wanted = KeysAndAttributes::builder()
-                    .set_keys(Some(keys))
+            let mut wanted: HashMap<String, KeysAndAttributes> = HashMap::new();
+            let tables: BTreeSet<&String> = keys.iter().map(|(table, _)| table).collect();
+            for table in tables {
+                let of_table = keys.iter().filter(|(of, _)| of == table).map(|(_, key)| key.clone()).collect();
+                let of_table = KeysAndAttributes::builder()
+                    .set_keys(Some(of_table))
                     .consistent_read(freshness == Freshness::Strong)
                     .build()
                     .map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+                wanted.insert(table.clone(), of_table);
+            }
+            for attempt in 0u32.. {
+                if wanted.is_empty() {
+                    break;
+                }
                 let request = self
                     .client()
                     .batch_get_item()
-                    .set_request_items(Some(HashMap::from([(table.to_owned(), wanted)])))
+                    .set_request_items(Some(std::mem::take(&mut wanted)))
                     .return_consumed_capacity(ReturnConsumedCapacity::Total);
                 let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
                 let got = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
                 op.read(got.consumed_capacity());
-                items.extend(got.responses.into_iter().flat_map(HashMap::into_values).flatten());
-                left = got.unprocessed_keys.and_then(|mut tables| tables.remove(table)).map(|keys| keys.keys);
-                if left.is_some() {
+                for (table, found) in got.responses.unwrap_or_default() {
+                    items.extend(found.into_iter().map(|item| (table.clone(), item)));
+                }
+                wanted = got.unprocessed_keys.unwrap_or_default();
+                wanted.retain(|_, left| !left.keys.is_empty());
+                if !wanted.is_empty() {
                     let pause = self.pause(attempt, Reason::Throttled);
                     if op.is_over(pause) {
                         return Err(Error::unavailable(Reason::Throttled, "items stayed unprocessed"));

@@ -21,6 +21,33 @@ pub(crate) fn binary(bytes: impl Into<Vec<u8>>) -> Value {
     Value::B(Blob::new(bytes))
 }
 
+/// An item from the service's own JSON, as records have it where they are handed over by HTTP; none where it is not that.
+#[cfg(feature = "streams")]
+pub(crate) fn of_json(json: &serde_json::Value) -> Option<Item> {
+    json.as_object()?.iter().map(|(name, value)| Some((name.clone(), value_of_json(value)?))).collect()
+}
+
+#[cfg(feature = "streams")]
+fn value_of_json(json: &serde_json::Value) -> Option<Value> {
+    use base64::Engine;
+    let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text).ok().map(aws_sdk_dynamodb::primitives::Blob::new);
+    let (kind, value) = json.as_object()?.iter().next()?;
+    let texts = || value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
+    Some(match kind.as_str() {
+        "S" => Value::S(value.as_str()?.into()),
+        "N" => Value::N(value.as_str()?.into()),
+        "B" => Value::B(decode(value.as_str()?)?),
+        "BOOL" => Value::Bool(value.as_bool()?),
+        "NULL" => Value::Null(true),
+        "SS" => Value::Ss(texts()?),
+        "NS" => Value::Ns(texts()?),
+        "BS" => Value::Bs(texts()?.iter().map(|text| decode(text)).collect::<Option<_>>()?),
+        "L" => Value::L(value.as_array()?.iter().map(value_of_json).collect::<Option<_>>()?),
+        "M" => Value::M(of_json(value)?),
+        _ => return None,
+    })
+}
+
 /// An attribute that is missing, or is not what it must be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) String);
@@ -124,5 +151,22 @@ mod tests {
         assert_eq!(size(&item), (1 + 3) + (1 + 2) + (1 + 3 + (1 + 2) + (1 + 4)) + (1 + 3 + (1 + 1)));
         assert_eq!((number_size("0"), number_size("1767225600123456")), (1, 9));
         assert_eq!((write_units(0), write_units(1024), write_units(1025)), (1, 1, 2));
+    }
+
+    #[cfg(feature = "streams")]
+    #[test]
+    fn an_item_is_read_from_the_services_own_json_and_nothing_else_is() {
+        let json = serde_json::json!({ "p": { "S": "t/main/a" }, "v": { "N": "1" }, "c": { "B": "AQI=" }, "e": { "L": [{ "M": { "x": { "NULL": true } } }] } });
+        let item = of_json(&json).expect("an item");
+        assert_eq!((item.text("p").ok(), item.number("v").ok(), item.bytes("c").ok()), (Some("t/main/a"), Some(1), Some(&[1, 2][..])));
+        assert_eq!(item["e"], Value::L(vec![Value::M(Item::from([("x".into(), Value::Null(true))]))]));
+        for other in [
+            serde_json::json!(7),
+            serde_json::json!({ "p": "bare" }),
+            serde_json::json!({ "c": { "B": "?" } }),
+            serde_json::json!({ "p": { "X": 1 } }),
+        ] {
+            assert_eq!(of_json(&other), None, "{other}");
+        }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use aws_smithy_runtime_api::client::http::{HttpClient, SharedHttpClie
 pub use connect::Timeouts;
 pub(crate) use connect::{Connect, Place};
 pub(crate) use fetch::{Find, Freshness, Key, Range};
-pub(crate) use limits::{ITEM_BYTES, TRANSACTION_ITEMS};
+pub(crate) use limits::{ITEM_BYTES, TRANSACTION_BYTES, TRANSACTION_ITEMS};
 pub(crate) use meter::{Op, report};
 pub(crate) use retry::Failure;
 pub(crate) use transact::{Outcome, Terms, Verdict, Write};

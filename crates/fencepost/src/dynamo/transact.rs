@@ -8,7 +8,8 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    ConditionCheck, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure, TransactWriteItem, Update,
+    ConditionCheck, DeleteRequest, Put, PutRequest, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure,
+    TransactWriteItem, Update, WriteRequest,
 };
 
 use super::item::{self, Item, Value};
@@ -102,13 +103,18 @@ impl Write {
 impl Dynamo {
     /// All of it or nothing. `hash` is the name of the tables' hash key. A single put or update is plain, at half the units.
     pub(crate) async fn write(&self, op: &Op, hash: &str, writes: Vec<Write>) -> Result<Outcome, Failure> {
+        self.write_under(op, hash, writes, None).await
+    }
+
+    /// The same under a request token of the caller's, as long as the service takes it for these bytes.
+    pub(crate) async fn write_under(&self, op: &Op, hash: &str, writes: Vec<Write>, token: Option<String>) -> Result<Outcome, Failure> {
         match <[Write; 1]>::try_from(writes) {
             Ok([Write::PutNew { table, item }]) => self.put(op, hash, table, item, ABSENT.into(), Item::new()).await,
             Ok([Write::PutIf { table, item, condition, values }]) => self.put(op, hash, table, item, condition, values).await,
             Ok([Write::Put { table, item }]) => self.put(op, hash, table, item, String::new(), Item::new()).await,
             Ok([Write::Update { table, key, update, condition }]) => self.update(op, hash, table, key, update, &condition).await,
-            Ok([check]) => self.transact(op, hash, vec![check]).await,
-            Err(writes) => self.transact(op, hash, writes).await,
+            Ok([check]) => self.transact(op, hash, vec![check], token).await,
+            Err(writes) => self.transact(op, hash, writes, token).await,
         }
     }
 
@@ -159,7 +165,7 @@ impl Dynamo {
         }
     }
 
-    async fn transact(&self, op: &Op, hash: &str, writes: Vec<Write>) -> Result<Outcome, Failure> {
+    async fn transact(&self, op: &Op, hash: &str, writes: Vec<Write>, mut token: Option<String>) -> Result<Outcome, Failure> {
         let units: Vec<usize> = writes.iter().map(Write::units).collect();
         let items = writes.into_iter().map(|write| sdk(hash, write)).collect::<Result<Vec<_>>>();
         let items = items.map_err(|error| Failure { error, doubt: false })?;
@@ -168,7 +174,7 @@ impl Dynamo {
         let mut doubted = false;
         for attempt in 0u32.. {
             // A token for this sending; the same one while its answer is out.
-            request = request.client_request_token(self.env().new_id().simple().to_string());
+            request = request.client_request_token(token.take().unwrap_or_else(|| self.env().new_id().simple().to_string()));
             let own = |e: &TransactWriteItemsError| {
                 matches!(
                     e,
@@ -253,6 +259,48 @@ impl Dynamo {
         }
     }
 
+    /// Puts items, whatever is there.
+    pub(crate) async fn put_many(&self, op: &Op, table: &str, items: Vec<Item>) -> Result<()> {
+        let put =
+            |item: Item| PutRequest::builder().set_item(Some(item)).build().map(|put| WriteRequest::builder().put_request(put).build());
+        self.write_many(op, table, items.into_iter().map(put).collect::<Result<_, _>>().map_err(build)?).await
+    }
+
+    /// Deletes items by key, whatever is there.
+    pub(crate) async fn delete_many(&self, op: &Op, table: &str, keys: Vec<Key>) -> Result<()> {
+        let delete = |key: Key| {
+            let delete = DeleteRequest::builder().set_key(Some(key)).build();
+            delete.map(|delete| WriteRequest::builder().delete_request(delete).build())
+        };
+        self.write_many(op, table, keys.into_iter().map(delete).collect::<Result<_, _>>().map_err(build)?).await
+    }
+
+    /// 25 a request, each by itself; what the service leaves unprocessed is sent again.
+    async fn write_many(&self, op: &Op, table: &str, writes: Vec<WriteRequest>) -> Result<()> {
+        for writes in writes.chunks(25) {
+            let mut left = writes.to_vec();
+            for attempt in 0u32.. {
+                if left.is_empty() {
+                    break;
+                }
+                let request = self.client().batch_write_item().request_items(table, std::mem::take(&mut left));
+                let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
+                let (answer, doubt) = self.repeat(op, || request.clone().send(), |_| false).await?;
+                let done = answer.map_err(|other| unexpected(&other, doubt).error)?;
+                op.wrote(done.consumed_capacity());
+                left = done.unprocessed_items.and_then(|mut tables| tables.remove(table)).unwrap_or_default();
+                let pause = self.pause(attempt, Reason::Throttled);
+                if !left.is_empty() {
+                    if op.is_over(pause) {
+                        return Err(Error::unavailable(Reason::Throttled, "items stayed unprocessed"));
+                    }
+                    self.env().sleep(pause).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes one item, whatever is there.
     pub(crate) async fn delete(&self, op: &Op, table: &str, key: Key) -> Result<()> {
         let request =
@@ -267,8 +315,11 @@ impl Dynamo {
     }
 }
 
+fn build(error: aws_sdk_dynamodb::error::BuildError) -> Error {
+    Error::unavailable(Reason::Rejected, error.to_string())
+}
+
 fn sdk(hash: &str, write: Write) -> Result<TransactWriteItem> {
-    let build = |error: aws_sdk_dynamodb::error::BuildError| Error::unavailable(Reason::Rejected, error.to_string());
     let item = TransactWriteItem::builder();
     Ok(match write {
         Write::PutNew { table, item: new } => {

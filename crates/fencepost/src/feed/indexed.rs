@@ -117,23 +117,24 @@ impl Cursor {
     async fn read_ahead(&mut self) -> Result<bool> {
         let op = self.log.dynamo().long_op();
         let epochs = self.log.side().epochs_from(&op, self.next_epoch, EPOCHS).await?;
-        for epoch in &epochs {
+        let any = !epochs.is_empty();
+        for epoch in epochs {
             let count = epoch.entries.len() as u64;
             // Only the first epoch after a resume begins in the middle.
             let skip = if epoch.number == self.end.0 { self.end.1 } else { 0 };
-            for (entry, behind) in epoch.entries.iter().zip(1..).skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
-                if entry.namespace == self.log.side().namespace() && entry.may_match(&self.query) {
+            for (entry, behind) in epoch.entries.into_iter().zip(1..).skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
+                if entry.namespace == self.log.side().namespace() && entry.may_match(&self.query, self.log.slots_name_all_tags()) {
                     let at = (epoch.number, behind - 1);
                     let behind = if behind == count { (epoch.number + 1, 0) } else { (epoch.number, behind) };
-                    self.ahead.push_back(Ahead { commit: entry.clone(), at, behind });
+                    self.ahead.push_back(Ahead { commit: entry, at, behind });
                 }
             }
             self.next_epoch = epoch.number + 1;
             self.end = (self.next_epoch, 0);
         }
         self.pass_over();
-        self.moved |= !epochs.is_empty();
-        Ok(!epochs.is_empty())
+        self.moved |= any;
+        Ok(any)
     }
 
     /// Of what is left nothing matches.
@@ -155,9 +156,11 @@ impl Cursor {
                 break;
             }
         }
-        let commits: Vec<Indexed> = self.ahead.iter().take(count).map(|ahead| ahead.commit.clone()).collect();
+        // Taken out before they are fetched: an error ends the subscription.
+        let (commits, places): (Vec<Indexed>, Vec<_>) =
+            self.ahead.drain(..count).map(|Ahead { commit, at, behind }| (commit, (at, behind))).unzip();
         let fetched = self.log.indexed_events(&commits, &self.query).await?;
-        for (Ahead { at: own, behind, .. }, events) in self.ahead.drain(..count).zip(fetched) {
+        for ((own, behind), events) in places.into_iter().zip(fetched) {
             // Another query may have begun before: what was handed over of one commit says nothing of another.
             let done = self.reached.within.filter(|_| (self.reached.epoch, self.reached.entry) == own);
             let last = events.len();

@@ -6,6 +6,8 @@ pub(crate) mod index;
 pub(crate) mod indexed;
 #[cfg(feature = "dynamo")]
 pub(crate) mod lanes;
+#[cfg(feature = "dynamo")]
+pub(crate) mod sekiban;
 
 use std::fmt::Debug;
 #[cfg(feature = "dynamo")]
@@ -32,6 +34,7 @@ use crate::side::chain::Indexable;
 pub(crate) fn of(layout: &Layout) -> Option<Arc<dyn Feed>> {
     match layout {
         Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => Some(Arc::new(lanes::LaneFeed(ledger.clone()))),
+        Layout::Sekiban(sekiban) => Some(Arc::new(sekiban::AllEvents(sekiban.clone()))),
         #[cfg(feature = "streams")]
         indexed => Some(Arc::new(indexed::IndexFeed(indexable(indexed)?))),
         #[cfg(not(feature = "streams"))]
@@ -46,6 +49,10 @@ pub(crate) fn indexable(layout: &Layout) -> Option<Arc<dyn Indexable>> {
         Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => None,
         Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
         Layout::Equinox(_) => None,
+        Layout::EventStoreAdapter(adapter) => Some(Arc::new(adapter.clone())),
+        Layout::Reventless(table) => Some(Arc::new(table.clone())),
+        // Its feed is read from its own index of all events.
+        Layout::Sekiban(_) => None,
     }
 }
 

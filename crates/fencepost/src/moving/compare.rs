@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::Party;
 use super::copy::moved;
 use super::source::{Events, Group, grouped, same_commit};
-use super::write::{commit_id, pieces};
-use crate::error::{Refused, Result};
+use super::write::pieces;
+use crate::error::Result;
 use crate::event::Recorded;
 use crate::query::Query;
 
@@ -275,14 +275,14 @@ fn forget<K: Hash + Eq>(index: &mut HashMap<K, BTreeSet<u64>>, key: &K, number: 
 
 /// Where the destination cannot be read as a whole: whether each commit of the copy is there, under its id.
 async fn look_up(source: &Party, destination: &Party, most: Option<u64>, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Compared> {
-    let log = &destination.writable()?;
+    let target = &destination.writable()?;
     let capabilities = &destination.capabilities;
     let mut compared = Compared { whole: true, by_commits: true, ..Compared::default() };
     let commits = grouped(first(source, most)?, same_commit);
     let found = commits.map_ok(|Group { events, .. }| async move {
         let mut found = Vec::new();
         for piece in pieces(events.into_iter().map(moved).collect(), capabilities) {
-            let there = log.committed(commit_id(&piece)).await?.value.is_some_and(|c| c.positions.len() == piece.len());
+            let there = target.committed(&piece).await?.is_some_and(|c| c.positions.len() == piece.len());
             found.extend(piece.iter().filter_map(|event| event.given_id()).map(|id| (id, there)));
         }
         Ok(found)
@@ -301,18 +301,4 @@ async fn look_up(source: &Party, destination: &Party, most: Option<u64>, progres
         progress(compared.source);
     }
     Ok(compared)
-}
-
-impl Party {
-    /// The log to write to.
-    pub(super) fn writable(&self) -> Result<std::sync::Arc<dyn crate::log::EventLog>> {
-        self.log.clone().ok_or_else(|| {
-            let what = "writing events with any tags".into();
-            Refused::Unsupported {
-                what,
-                remedy: "the destination has streams only, and nothing here knows yet which tag is its stream".into(),
-            }
-            .into()
-        })
-    }
 }

@@ -12,7 +12,6 @@ use super::write::{Writer, Written, tags_of_one};
 use super::{IN_FLIGHT, Party};
 use crate::error::{Refused, Result};
 use crate::event::{Event, Metadata, Recorded};
-use crate::log::ReadOptions;
 use crate::position::Checkpoint;
 use crate::query::Query;
 use crate::state::Revision;
@@ -101,16 +100,13 @@ impl Copy {
     /// What will be lost, and whether it can be at all. Writes nothing.
     pub async fn plan(&self) -> Result<Plan> {
         drop(self.from.events(Query::all(), None)?);
-        let log = self.to.writable()?;
+        let target = self.to.writable()?;
         let mark = self.load().await?;
-        if mark.is_none() && self.others == Others::Differ && self.to.capabilities.untagged_reads {
-            let all = Query::all();
-            let any = log.read(&all, ReadOptions::default().limit(1)).try_next().await?;
-            if any.is_some() {
-                let what = "copying into a store that holds other events".into();
-                let remedy = "choose an empty one, or say that the two shall mix; a copy goes on only under the name it began with".into();
-                return Err(Refused::Unsupported { what, remedy }.into());
-            }
+        let alone = mark.is_none() && self.others == Others::Differ;
+        if alone && self.to.capabilities.untagged_reads && target.first(None).await?.is_some() {
+            let what = "copying into a store that holds other events".into();
+            let remedy = "choose an empty one, or say that the two shall mix; a copy goes on only under the name it began with".into();
+            return Err(Refused::Unsupported { what, remedy }.into());
         }
         Ok(Plan { losses: losses(&self.from, &self.to), resumes_after: mark.map(|(mark, _)| mark.events) })
     }
@@ -118,7 +114,7 @@ impl Copy {
     /// Copies what is not copied yet. `progress` hears the number of events brought over so far, by all runs.
     pub async fn run(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Copied> {
         self.plan().await?;
-        let log = self.to.writable()?;
+        let target = self.to.writable()?;
         let (mut mark, mut revision) = match self.load().await? {
             Some((mark, revision)) => (mark, revision),
             None => (Mark::default(), self.save(&Mark::default(), None).await?),
@@ -126,7 +122,7 @@ impl Copy {
         let events = self.from.events(Query::all(), mark.place.clone())?;
         let commits = grouped(events, same_commit);
         let commits = commits.map_ok(|Group { events, place }| Group { events: events.into_iter().map(moved).collect(), place });
-        let mut writer = Writer::new(log, self.to.capabilities, commits.boxed());
+        let mut writer = Writer::new(target, self.to.capabilities, commits.boxed());
         let (mut done, mut unsaved) = (Written::default(), 0);
         let failed = loop {
             let (written, place) = match writer.next().await {

@@ -13,11 +13,12 @@ use serde::Serialize;
 
 use super::lines::{Line, Parsed, parse};
 use super::source::{Group, Place, grouped, same_commit};
-use super::write::{Writer, commit_id, pieces};
+use super::target::Target;
+use super::write::{Writer, pieces};
 use super::{IN_FLIGHT, Party};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{Event, Metadata};
-use crate::log::{Capabilities, EventLog, ReadOptions};
+use crate::log::Capabilities;
 use crate::query::Query;
 
 /// The events that match behind a place, up to where there are no more just now, each as a line with its line break.
@@ -96,19 +97,19 @@ pub async fn import(
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Imported> {
     let to = to.into();
-    let log = to.writable()?;
+    let target = to.writable()?;
     let mut commits = commits(lines).boxed().peekable();
     if let Some(Ok(first)) = Pin::new(&mut commits).peek().await {
-        refuse_own(&*log, &to.capabilities, first).await?;
+        refuse_own(&target, &to.capabilities, first).await?;
     }
     // Not `try_buffered`: a wrong line must not overtake what stands before it.
-    let asked = commits.map(|group| async { ask(&*log, &to.capabilities, group?).await }).buffered(IN_FLIGHT);
+    let asked = commits.map(|group| async { ask(&target, &to.capabilities, group?).await }).buffered(IN_FLIGHT);
     // A commit that is there already has nothing left to write, and passes through in its turn.
     let new = asked.map_ok(|(Group { events, .. }, there)| match there {
         true => Group { place: events.len() as u64, events: Vec::new() },
         false => Group { events, place: 0 },
     });
-    let mut writer = Writer::new(log.clone(), to.capabilities, new.boxed());
+    let mut writer = Writer::new(target.clone(), to.capabilities, new.boxed());
     let mut imported = Imported::default();
     while let Some((written, repeated)) = writer.next().await? {
         imported.repeated += repeated;
@@ -122,11 +123,10 @@ pub async fn import(
 
 /// What a store exported is there already, but under the commit ids of its own writers: an import would not recognise it. The first event of
 /// the lines tells, where it is also the first of the store, or of one of its tags: only there it was recorded at that instant.
-async fn refuse_own(log: &dyn EventLog, capabilities: &Capabilities, first: &Lines) -> Result<()> {
+async fn refuse_own(target: &Target, capabilities: &Capabilities, first: &Lines) -> Result<()> {
     let (Some(event), Some(recorded_at)) = (first.events.first(), first.place) else { return Ok(()) };
-    let tags = event.tags().iter().cloned().map(Query::of_tag);
-    for query in tags.chain(capabilities.untagged_reads.then(Query::all)) {
-        let found = log.read(&query, ReadOptions::default().limit(1)).try_next().await?;
+    for of in event.tags().iter().map(Some).chain(capabilities.untagged_reads.then_some(None)) {
+        let found = target.first(of).await?;
         if found.is_some_and(|found| Some(found.id) == event.given_id() && found.recorded_at == recorded_at) {
             let what = "importing what this very store exported".into();
             return Err(Refused::Unsupported { what, remedy: "its events are there: import them into another store".into() }.into());
@@ -136,9 +136,9 @@ async fn refuse_own(log: &dyn EventLog, capabilities: &Capabilities, first: &Lin
 }
 
 /// Whether all of a commit is there.
-async fn ask(log: &dyn EventLog, capabilities: &Capabilities, group: Lines) -> Result<(Lines, bool)> {
+async fn ask(target: &Target, capabilities: &Capabilities, group: Lines) -> Result<(Lines, bool)> {
     for piece in pieces(group.events.clone(), capabilities) {
-        if log.committed(commit_id(&piece)).await?.value.is_none() {
+        if target.committed(&piece).await?.is_none() {
             return Ok((group, false));
         }
     }

@@ -16,6 +16,7 @@ mod copy;
 mod files;
 mod lines;
 mod source;
+mod target;
 mod write;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use crate::feed::Feed;
 use crate::log::{Capabilities, EventLog};
 use crate::state::Checkpoints;
+use crate::stream::StreamStore;
 
 pub use self::compare::{Compared, Difference, compare};
 pub use self::copy::{Copied, Copy, Loss, Plan};
@@ -39,6 +41,7 @@ pub const IN_FLIGHT_BYTES: usize = 16 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct Party {
     pub(crate) log: Option<Arc<dyn EventLog>>,
+    pub(crate) streams: Option<Arc<dyn StreamStore>>,
     pub(crate) feed: Option<Arc<dyn Feed>>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     pub(crate) capabilities: Capabilities,
@@ -47,11 +50,16 @@ pub struct Party {
 impl Party {
     /// A store that can hold this, and keeps checkpoints here.
     pub fn new(capabilities: Capabilities, checkpoints: Arc<dyn Checkpoints>) -> Self {
-        Self { log: None, feed: None, checkpoints, capabilities }
+        Self { log: None, streams: None, feed: None, checkpoints, capabilities }
     }
     /// Its log: to be written to, and read where it has no feed.
     pub fn log(mut self, log: Arc<dyn EventLog>) -> Self {
         self.log = Some(log);
+        self
+    }
+    /// Its streams: to be written to, where it has no log. An event's only tag is its stream then.
+    pub fn streams(mut self, streams: Arc<dyn StreamStore>) -> Self {
+        self.streams = Some(streams);
         self
     }
     /// Its feed.

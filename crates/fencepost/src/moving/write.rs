@@ -2,7 +2,6 @@
 //! another, so that the total order stays.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::{BoxStream, Fuse, FuturesUnordered};
@@ -10,13 +9,12 @@ use futures::{FutureExt, StreamExt};
 use uuid::Uuid;
 
 use super::source::Group;
+use super::target::Target;
 use super::{IN_FLIGHT, IN_FLIGHT_BYTES};
-use crate::error::{Error, Refused, Result};
+use crate::error::{Error, Result};
 use crate::event::{CommitId, Event, Tag};
-use crate::log::{Append, Capabilities, EventLog};
+use crate::log::Capabilities;
 
-/// Bytes of one commit: room below the largest that a layout takes, for the times that a move adds.
-const COMMIT_BYTES: usize = 56 * 1024 * 1024;
 /// Items that a commit under an id of ours may need besides its tags: its own mark, and the seal of a large one.
 const BESIDE_TAGS: usize = 2;
 
@@ -36,12 +34,14 @@ pub(super) fn tags_of_one(capabilities: &Capabilities) -> usize {
 /// cuts as before. An event that is too large alone is left for the store to refuse.
 pub(super) fn pieces(events: Vec<Event>, capabilities: &Capabilities) -> Vec<Vec<Event>> {
     let most_tags = tags_of_one(capabilities);
+    // Room below the largest that a layout takes, for the times that a move adds.
+    let most_bytes = capabilities.max_bytes / 8 * 7;
     let (mut pieces, mut tags, mut bytes) = (Vec::<Vec<Event>>::new(), BTreeSet::<Tag>::new(), 0);
     for event in events {
         let added = event.tags().iter().filter(|tag| !tags.contains(*tag)).count();
         let size = size(&event);
         match pieces.last_mut() {
-            Some(piece) if tags.len() + added <= most_tags && bytes + size <= COMMIT_BYTES => {
+            Some(piece) if tags.len() + added <= most_tags && bytes + size <= most_bytes && piece.len() < capabilities.max_events => {
                 tags.extend(event.tags().iter().cloned());
                 bytes += size;
                 piece.push(event);
@@ -77,24 +77,6 @@ impl std::ops::AddAssign for Written {
     }
 }
 
-/// Appends one piece under its id. A doubt is settled by one repeat from its base; what stays is for the next run.
-async fn append(log: &dyn EventLog, events: Vec<Event>) -> Result<()> {
-    let id = commit_id(&events);
-    let first = Append::new(events).commit(id);
-    let done = match log.append(first.clone()).await {
-        Err(Error::InDoubt(doubt)) => log.append(first.again(doubt.commit, doubt.base)).await,
-        done => done,
-    };
-    match done {
-        Ok(_) => Ok(()),
-        Err(Error::Refused(Refused::Reused { commit })) => {
-            let why = format!("the destination holds events with the same ids as commit {commit} brings, but they say something else");
-            Err(Refused::Malformed { what: "event", why }.into())
-        }
-        Err(error) => Err(error),
-    }
-}
-
 /// What is known of a commit on its way.
 struct Flight<P> {
     tags: BTreeSet<Option<Tag>>,
@@ -107,7 +89,7 @@ struct Flight<P> {
 
 /// Writes commits, and tells of each in their order once nothing before it is outstanding.
 pub(super) struct Writer<'a, P> {
-    log: Arc<dyn EventLog>,
+    target: Target,
     capabilities: Capabilities,
     groups: Fuse<BoxStream<'a, Result<Group<Event, P>>>>,
     ended: bool,
@@ -122,10 +104,10 @@ pub(super) struct Writer<'a, P> {
 }
 
 impl<'a, P: Send> Writer<'a, P> {
-    pub(super) fn new(log: Arc<dyn EventLog>, capabilities: Capabilities, groups: BoxStream<'a, Result<Group<Event, P>>>) -> Self {
+    pub(super) fn new(target: Target, capabilities: Capabilities, groups: BoxStream<'a, Result<Group<Event, P>>>) -> Self {
         let groups = groups.fuse();
         Self {
-            log,
+            target,
             capabilities,
             groups,
             ended: false,
@@ -203,11 +185,11 @@ impl<'a, P: Send> Writer<'a, P> {
     }
 
     fn start(&mut self, pieces: Vec<Vec<Event>>, flight: Flight<P>) {
-        let (number, log) = (self.first + self.order.len() as u64, self.log.clone());
+        let (number, target) = (self.first + self.order.len() as u64, self.target.clone());
         self.order.push_back(flight);
         let commit = async move {
             for piece in pieces {
-                append(&*log, piece).await?;
+                target.append(piece).await?;
             }
             Ok(number)
         };
@@ -251,10 +233,16 @@ mod tests {
         let capabilities = Capabilities {
             boundaries: true,
             untagged_conditions: true,
+            indexed_types: true,
             untagged_reads: true,
             counted_positions: true,
             feed: true,
             max_tags: 12,
+            max_events: 1_500,
+            max_body: 1 << 20,
+            max_bytes: 1 << 26,
+            snapshots: crate::log::Snapshots::Each,
+            bodies: crate::log::Bodies::Bytes,
         };
         let cut = |events: Vec<Event>| pieces(events, &capabilities).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(cut((0..10).map(|n| event(n..n + 1)).collect()), [10], "as many tags as fit");

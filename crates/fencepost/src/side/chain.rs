@@ -75,6 +75,11 @@ pub(crate) trait Indexable: std::fmt::Debug + Send + Sync {
         0
     }
 
+    /// Whether the slots of a commit name every tag of its events, so that a reader of other tags passes it over.
+    fn slots_name_all_tags(&self) -> bool {
+        true
+    }
+
     /// Whether versions count events, and stamps are what somebody said and not what the order follows.
     fn counts_events(&self) -> bool {
         false

@@ -119,9 +119,9 @@ impl Indexed {
         (version + 1).saturating_sub(u64::from(self.events.unwrap_or(1).max(1))).max(version.min(1))
     }
 
-    /// Whether it can hold an event that matches, by its types and tags.
-    pub(crate) fn may_match(&self, query: &Query) -> bool {
-        let carries = |tag: &Tag| self.slots.as_ref().is_none_or(|slots| slots.contains_key(&Series::Tag(tag.clone())));
+    /// Whether it can hold an event that matches, by its types, and by its tags where its slots name them all.
+    pub(crate) fn may_match(&self, query: &Query, by_tags: bool) -> bool {
+        let carries = |tag: &Tag| !by_tags || self.slots.as_ref().is_none_or(|slots| slots.contains_key(&Series::Tag(tag.clone())));
         let has = |item: &QueryItem| item.types().is_empty() || self.types.as_ref().is_none_or(|own| !own.is_disjoint(item.types()));
         query.is_all() || query.items().iter().any(|item| has(item) && item.tags().iter().all(carries))
     }

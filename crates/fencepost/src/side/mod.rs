@@ -107,8 +107,14 @@ impl Side {
         if !self.is_not_made(&outcome) {
             return outcome;
         }
-        self.dynamo().create_table(&self.dynamo().long_op(), &spec(self.table()), &TableOptions::default()).await?;
+        self.make().await?;
         Ok(self.dynamo().write(op, HASH, vec![write]).await?)
+    }
+
+    /// Makes the table, unless it is there.
+    pub(crate) async fn make(&self) -> Result<()> {
+        self.dynamo().create_table(&self.dynamo().long_op(), &spec(self.table()), &TableOptions::default()).await?;
+        Ok(())
     }
 
     fn is_not_made<T>(&self, result: &Result<T>) -> bool {

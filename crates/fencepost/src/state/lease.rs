@@ -107,6 +107,8 @@ impl Watch {
 pub(crate) struct Seen {
     /// Who holds it, dead or alive.
     pub(crate) holder: Option<Uuid>,
+    /// Counts what holders wrote.
+    pub(crate) beat: u64,
     /// Who has asked for it.
     pub(crate) rung: Option<Uuid>,
     /// Nobody may take it.
@@ -257,8 +259,8 @@ pub(crate) fn seen(key: &CellKey, cell: &Cell) -> Result<Seen> {
 }
 
 impl From<Held> for Seen {
-    fn from(Held { holder, rung, barred, content, .. }: Held) -> Seen {
-        Seen { holder, rung, barred, content }
+    fn from(Held { holder, beat, rung, barred, content, .. }: Held) -> Seen {
+        Seen { holder, beat, rung, barred, content }
     }
 }
 

@@ -1,11 +1,13 @@
 //! A process that dies, in process: at a named point it stops for ever, and the test drops what ran. Or it stops for a while, and wakes late.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use fencepost::{Cell, CellKey, CellKind, Cells, Delivery, Feed, From, Position, Query, Result, Revision};
+use fencepost::{Cell, CellKey, CellKind, Cells, Delivery, Env, Feed, From, Position, Query, Result, Revision};
 use futures::StreamExt;
+use futures::future::select;
 use futures::stream::BoxStream;
 use tokio::sync::watch;
 
@@ -79,6 +81,10 @@ impl Fate {
         self.0.struck.subscribe().wait_for(|struck| *struck).await.expect("the sender lives here");
     }
 
+    fn has_struck(&self) -> bool {
+        *self.0.struck.borrow()
+    }
+
     /// It was a pause, not a death.
     pub(crate) fn wake(&self) {
         self.0.struck.send_replace(false);
@@ -90,6 +96,71 @@ impl Fate {
     }
     pub(crate) fn feed(&self, inner: &Arc<dyn Feed>) -> Arc<dyn Feed> {
         Arc::new(MortalFeed(inner.clone(), self.clone()))
+    }
+}
+
+/// Where the processes of a test died, round by round: told when it fails.
+#[derive(Debug)]
+pub(crate) struct Deaths {
+    of: String,
+    /// The point, how often it was passed before, and whether it came.
+    rounds: Mutex<Vec<(Point, u64, bool)>>,
+    /// How long a point is waited for: twice as long after one that did not come, since a machine may be busy and an engine slow.
+    patience: Mutex<Duration>,
+}
+
+const PATIENCE: Duration = Duration::from_millis(50);
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Deaths {
+    pub(crate) fn of(name: String) -> Self {
+        Deaths { of: name, rounds: Mutex::default(), patience: Mutex::new(PATIENCE) }
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, Vec<(Point, u64, bool)>> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One of these points, and how often it is passed before.
+    pub(crate) fn choose(&self, points: &[Point], chance: &Env, times: u64) -> Fate {
+        let point = points[usize::try_from(chance.below(points.len() as u64)).expect("small")];
+        let passed = chance.below(times);
+        self.rounds().push((point, passed, false));
+        Fate::new(point, passed)
+    }
+
+    /// Ends when it has struck. A point that does not come is no reason to wait: whoever runs is killed where it is.
+    pub(crate) async fn struck(&self, fate: &Fate) {
+        let patience = *self.patience.lock().unwrap_or_else(PoisonError::into_inner);
+        select(Box::pin(fate.struck()), Box::pin(Env::system().sleep(patience))).await;
+        let struck = fate.has_struck();
+        let next = if struck { patience.mul_f32(0.8).max(PATIENCE) } else { (patience * 2).min(MOST_PATIENCE) };
+        *self.patience.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        if let Some(last) = self.rounds().last_mut() {
+            last.2 = struck;
+        }
+    }
+
+    /// Many died where they were to (not all: some wait for a lease that another holds), and somebody died at each of the points.
+    #[track_caller]
+    pub(crate) fn assert_met(all: &[Deaths], points: &[Point]) {
+        let rounds: Vec<_> = all.iter().flat_map(|deaths| deaths.rounds().clone()).collect();
+        let struck: Vec<_> = rounds.iter().filter(|(.., struck)| *struck).map(|(point, ..)| *point).collect();
+        assert!(struck.len() * 4 > rounds.len(), "{} of {} died at their points", struck.len(), rounds.len());
+        eprintln!("{} of {} died at their points", struck.len(), rounds.len());
+        for point in points {
+            assert!(struck.contains(point), "nobody died at {point:?}");
+        }
+    }
+}
+
+impl Drop for Deaths {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for (round, (point, passed, struck)) in (1..).zip(self.rounds().iter()) {
+                eprintln!("{}, round {round}: {point:?} after {passed}{}", self.of, if *struck { "" } else { ", which did not come" });
+            }
+        }
     }
 }
 

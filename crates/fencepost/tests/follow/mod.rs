@@ -69,7 +69,7 @@ impl Place {
                     let events_appended = events.len();
                     log.append(Append::new(events)).await.expect("appends");
                     *count.lock().expect("it must succeed") += events_appended;
-                    Env::system().sleep(Duration::from_millis(env.below(4))).await;
+                    Env::system().sleep(Duration::from_millis(env.below(16))).await;
                 }
             }
         };

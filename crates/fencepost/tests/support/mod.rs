@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub(crate) mod first_snapshot;
+pub(crate) mod keyed;
 pub(crate) mod settled;
 
 use fencepost::testing::conformance::{INDEXED_TYPES, Subject};
@@ -48,7 +50,7 @@ pub(crate) async fn open(builder: Builder) -> Store {
 
 pub(crate) fn subject(store: &Store) -> Subject {
     Subject {
-        log: Some(store.log().expect("a log")),
+        log: store.log().ok(),
         streams: store.streams(),
         feed: store.feed().ok(),
         checkpoints: store.checkpoints(),
@@ -72,5 +74,25 @@ pub(crate) async fn ledger(feed: &str) -> Subject {
     if feed == "streams" {
         return settled::subject(&first, &second);
     }
+    Subject { second: Some(Box::new(subject(&second))), ..subject(&first) }
+}
+
+/// A store of event-store-adapter's tables, and a second handle on it.
+pub(crate) async fn event_store_adapter(generation: &str) -> Subject {
+    let ground = Ground::fresh();
+    let parameters = format!("layout=event-store-adapter-{generation}");
+    let (first, second) = (open(ground.builder(&parameters)).await, open(ground.builder(&parameters)).await);
+    let subject = |store: &Store| match generation {
+        "v3" => first_snapshot::subject(store),
+        _ => subject(store),
+    };
+    Subject { second: Some(Box::new(subject(&second))), ..subject(&first) }
+}
+
+/// A store by its parameters, and a second handle on it.
+pub(crate) async fn two(parameters: &str) -> Subject {
+    let ground = Ground::fresh();
+    let first = open(ground.builder(parameters)).await;
+    let second = open(ground.builder(parameters)).await;
     Subject { second: Some(Box::new(subject(&second))), ..subject(&first) }
 }

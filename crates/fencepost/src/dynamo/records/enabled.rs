@@ -140,7 +140,7 @@ impl Dynamo {
 
     /// The name of a table's stream.
     pub(crate) async fn stream_of(&self, op: &Op, table: &str) -> Result<String> {
-        self.describe(op, table).await?.stream_arn.ok_or_else(|| {
+        self.stream_name(op, table).await?.ok_or_else(|| {
             let message = format!("table {table} has no stream, and its index is built from one (NEW_IMAGE): switch it on");
             Error::unavailable(Reason::Differs, message)
         })

@@ -94,6 +94,12 @@ impl Dynamo {
         Ok(found)
     }
 
+    /// The name of its stream, where it has one: by one request, which its readers may make.
+    #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the indexer reads streams"))]
+    pub(crate) async fn stream_name(&self, op: &Op, name: &str) -> Result<Option<String>> {
+        Ok(described(self.table(op, name).await?.ok_or_else(|| missing(name))?).stream_arn)
+    }
+
     async fn table(&self, op: &Op, name: &str) -> Result<Option<TableDescription>> {
         let request = self.client().describe_table().table_name(name);
         let own = |e: &DescribeTableError| matches!(e, DescribeTableError::ResourceNotFoundException(_));

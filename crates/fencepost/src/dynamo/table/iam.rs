@@ -42,7 +42,6 @@ pub(crate) struct Rights {
 pub(crate) enum On {
     Table,
     /// Its secondary indexes, all of them.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the ledger has no index; layouts that do name them here"))]
     Indexes,
     Stream,
 }

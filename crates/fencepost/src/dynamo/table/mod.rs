@@ -84,6 +84,8 @@ pub enum Projection {
     Include(Vec<String>),
     /// Everything.
     All,
+    /// Everything where we make it; one that somebody else made may hold the keys alone.
+    AllOrKeys,
 }
 
 /// What a record of a stream holds of the item that changed.
@@ -316,7 +318,7 @@ impl Projection {
         match self {
             Projection::KeysOnly => "KEYS_ONLY",
             Projection::Include(_) => "INCLUDE",
-            Projection::All => "ALL",
+            Projection::All | Projection::AllOrKeys => "ALL",
         }
     }
     fn included(&self) -> &[String] {
@@ -327,7 +329,7 @@ impl Projection {
     }
     fn holds(&self, needed: &Projection) -> bool {
         match (self, needed) {
-            (Projection::All, _) => true,
+            (Projection::All, _) | (_, Projection::AllOrKeys) => true,
             (_, Projection::All) => false,
             (has, needed) => needed.included().iter().all(|name| has.included().contains(name)),
         }

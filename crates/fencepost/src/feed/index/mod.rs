@@ -6,6 +6,7 @@ mod plan;
 mod poll;
 mod rebuild;
 mod recent;
+mod ring;
 mod run;
 mod shards;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub use self::compare::IndexVerified;
 pub use self::rebuild::{IndexRebuilt, RebuildProgress};
 use self::recent::Recent;
+pub use self::ring::{Ring, Rung, Served};
 use self::run::Runner;
 pub use self::status::{IndexStatus, ShardStatus};
 use crate::error::Result;
@@ -49,11 +51,18 @@ pub struct IndexOptions {
     pub(crate) idle_at_most: Duration,
     pub(crate) until: Until,
     pub(crate) within: Option<Duration>,
+    pub(crate) quiet: u32,
 }
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        Self { idle_at_least: Duration::from_millis(50), idle_at_most: Duration::from_secs(1), until: Until::Stopped, within: None }
+        Self {
+            idle_at_least: Duration::from_millis(50),
+            idle_at_most: Duration::from_secs(1),
+            until: Until::Stopped,
+            within: None,
+            quiet: 0,
+        }
     }
 }
 
@@ -71,6 +80,11 @@ impl IndexOptions {
     /// Ends after this long, wherever it is: whatever was put is whole, and the next run goes on from there.
     pub fn within(mut self, time: Duration) -> Self {
         self.within = Some(time);
+        self
+    }
+    /// At least so many rounds without a record before it is taken for caught up.
+    pub(crate) fn quiet(mut self, rounds: u32) -> Self {
+        self.quiet = rounds;
         self
     }
 }

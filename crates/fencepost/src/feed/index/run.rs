@@ -170,7 +170,7 @@ impl Session {
             if self.plan.waiting() > 0 && quiet % QUIET == 0 && self.is_behind(log).await? {
                 return Ok(End::Lost);
             }
-            let enough = if self.plan.waiting() == 0 { QUIET } else { QUIET_WAITING };
+            let enough = if self.plan.waiting() == 0 { QUIET } else { QUIET_WAITING }.max(runner.options.quiet);
             if quiet == enough {
                 runner.so_far.caught_up = true;
                 runner.so_far.lag = Duration::ZERO;

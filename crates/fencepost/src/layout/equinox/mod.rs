@@ -23,7 +23,7 @@ use crate::dynamo::table::TableOptions;
 use crate::dynamo::{Dynamo, Freshness, ITEM_BYTES, Op, report};
 use crate::error::Result;
 use crate::event::{CommitId, Recorded, StreamName};
-use crate::log::{Answer, Capabilities, Committed};
+use crate::log::{Answer, Bodies, Capabilities, Committed, Snapshots};
 use crate::side::{self, Made, Side};
 use crate::stream::{LoadOptions, Loaded, Step, StreamReadOptions, StreamStore};
 
@@ -110,15 +110,23 @@ impl Equinox {
         Capabilities {
             boundaries: false,
             untagged_conditions: false,
+            indexed_types: false,
             untagged_reads: false,
             counted_positions: false,
             feed: false,
-            max_tags: 0,
+            max_tags: 1,
+            max_events: MAX_EVENTS,
+            max_body: MAX_BODY,
+            max_bytes: MAX_BODY,
+            snapshots: Snapshots::Last,
+            bodies: Bodies::Bytes,
         }
     }
 }
 
 /// The largest event that a Tip holds, with its names and numbers.
+/// Events of one append, which one Tip holds.
+const MAX_EVENTS: usize = 1_000;
 pub(crate) const MAX_BODY: usize = ITEM_BYTES - 4 * 1024;
 
 #[async_trait]

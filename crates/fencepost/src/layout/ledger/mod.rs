@@ -45,8 +45,8 @@ use self::token::Began;
 use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, Freshness, Op, Outcome, Write, report};
 use crate::error::{Error, Reason, Refused, Result};
-use crate::event::{CommitId, EventType, Recorded};
-use crate::log::{Answer, Append, Capabilities, Committed, EventLog, ReadOptions, Sourced};
+use crate::event::{CommitId, EventType, MAX_BODY_BYTES, Recorded};
+use crate::log::{Answer, Append, Bodies, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
 use crate::position::Token;
 use crate::query::Query;
 use crate::side::{Made, Side};
@@ -238,11 +238,17 @@ impl Ledger {
         Capabilities {
             boundaries: true,
             untagged_conditions: lanes,
+            indexed_types: true,
             untagged_reads: lanes,
             counted_positions: self.settings().counted(),
             feed: lanes || cfg!(feature = "streams"),
             // One item of a transaction is the lane's.
             max_tags: if lanes { 99 } else { 100 },
+            max_events: MAX_EVENTS,
+            max_body: MAX_BODY_BYTES,
+            max_bytes: MAX_COMMIT_BYTES,
+            snapshots: Snapshots::Each,
+            bodies: Bodies::Bytes,
         }
     }
 }

@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt};
 use uuid::Uuid;
 
 use super::{Must, Subject, assert_ascending, assert_unsupported, both, event, label, labels, put, shows, tag, tags, towards, types};
-use crate::{Append, Direction, Event, EventLogExt, Metadata, Position, Query, ReadOptions};
+use crate::{Append, Bodies, Direction, Error, Event, EventLogExt, Metadata, Position, Query, ReadOptions, Refused};
 
 const BOTH_WAYS: [Direction; 2] = [Direction::Forwards, Direction::Backwards];
 
@@ -90,6 +90,10 @@ pub async fn r05_limit_counts_matches_both_ways(s: Subject) {
         at.push(put(&log, ty, n, &[on]).await);
     }
     for query in [tag("a"), types(&["Opened"]), both(&["Opened"], &["a"])] {
+        if !s.reads(&query) {
+            assert_unsupported(log.read_all(&query, ReadOptions::default().limit(1)).await);
+            continue;
+        }
         for (limit, direction, expected) in [
             (0, Direction::Forwards, &[][..]),
             (1, Direction::Forwards, &["1"]),
@@ -238,11 +242,11 @@ pub async fn r11_near_misses_and_odd_tags(s: Subject) {
     for kind in kinds {
         shows(&s, &both(&[kind], &["kinds"]), &[kind]).await;
     }
-    let many: Vec<String> = (0..98).map(|n| format!("m{n}")).collect();
+    let many: Vec<String> = (0..98.min(s.capabilities.max_tags)).map(|n| format!("m{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    put(&log, "Noted", "98", &many).await;
-    shows(&s, &tags(&["m0", "m97"]), &["98"]).await;
-    shows(&s, &tags(&many), &["98"]).await;
+    put(&log, "Noted", "many", &many).await;
+    shows(&s, &tags(&["m0", many[many.len() - 1]]), &["many"]).await;
+    shows(&s, &tags(&many), &["many"]).await;
 }
 
 /// Options choose among the matches; they never change what matches.
@@ -288,7 +292,7 @@ pub async fn r13_head_whatever_matched(s: Subject) {
     }
 }
 
-/// Body, metadata, id and tags come back as they were given: empty, binary, and over 400 KB too.
+/// Body, metadata, id and tags come back as they were given: empty, binary, and over 400 KB too, or are refused where only JSON is kept.
 pub async fn r14_what_was_given_comes_back(s: Subject) {
     let Some(log) = s.log() else { return };
     let binary: Vec<u8> = (0..=255).collect();
@@ -319,14 +323,27 @@ pub async fn r14_what_was_given_comes_back(s: Subject) {
         let given =
             Event::new("Noted", body.clone()).must().tag("z").must().tag("body").must().tag("a/b#c:d").must().id(id).meta(meta.clone());
         let plain = Event::new("Noted", body.clone()).must().tag("plain").must();
-        let committed = log.append(Append::new([given, plain])).await.must();
+        let outcome = log.append(Append::new([given, plain])).await;
+        let value: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+        let fits = match s.capabilities.bodies {
+            Bodies::Bytes => true,
+            Bodies::Text => std::str::from_utf8(body).is_ok(),
+            Bodies::Json => value.is_some(),
+        };
+        if body.len() > s.capabilities.max_body || !fits {
+            let told = matches!(&outcome, Err(Error::Refused(Refused::Malformed { .. } | Refused::TooLong { .. })));
+            assert!(told, "body {n} must be refused: {outcome:?}");
+            continue;
+        }
+        let same = |got: &[u8]| got == *body || (s.capabilities.bodies == Bodies::Json && serde_json::from_slice(got).ok() == value);
+        let committed = outcome.must();
         let sourced = log.source(&tag("body"), None).await.must().events;
         let got = sourced.last().expect("it is there");
-        assert!(got.data == *body, "body {n} of {} bytes comes back with {} bytes", body.len(), got.data.len());
+        assert!(same(&got.data), "body {n} of {} bytes comes back with {} bytes", body.len(), got.data.len());
         assert_eq!((got.id, &got.meta, got.position), (id, &meta, committed.positions[0]));
         assert_eq!(got.tags.iter().map(|tag| tag.as_str()).collect::<Vec<_>>(), ["a/b#c:d", "body", "z"], "tags in byte order");
         let read = log.read_all(&tag("plain"), ReadOptions::default().backwards().limit(1)).await.must();
-        assert!(read[0].data == *body && read[0].meta.is_empty());
+        assert!(same(&read[0].data) && read[0].meta.is_empty());
         assert_eq!(read[0].id, committed.commit.event_id(1), "an id that was not given is derived from commit and index");
         assert_eq!(read[0].position, committed.positions[1]);
     }
@@ -392,14 +409,15 @@ pub async fn r18_many_pages(s: Subject) {
     let Some(log) = s.log() else { return };
     let body = |n: usize| -> Vec<u8> {
         let mut state = 0xD1B5_4A32_D192_ED03_u64.wrapping_mul(n as u64 + 1);
-        (0..3_000)
+        let letters: Vec<u8> = (0..3_000)
             .map(|_| {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
                 b'a' + state.to_be_bytes()[0] % 26
             })
-            .collect()
+            .collect();
+        [b"\"", &letters[..], b"\""].concat()
     };
     for commit in 0..40 {
         let events = (0..25).map(|n| Event::new("Noted", body(commit * 25 + n)).must().tag("pages").must());

@@ -1,0 +1,178 @@
+//! A consumer replays a long log from a served engine. Engine, loader and consumer are processes of their own, so that the memory that is
+//! reported is the consumer's alone.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use fencepost::{Append, Consumer, Engine, Event, Handed, Result, Store};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::report::Report;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Events in the log.
+    #[arg(long, default_value_t = 1_000_000)]
+    events: u64,
+    /// Events of a commit.
+    #[arg(long, default_value_t = 10_000)]
+    commit: u64,
+    /// Bytes of a body.
+    #[arg(long, default_value_t = 300)]
+    bytes: usize,
+}
+
+/// One of the processes.
+#[derive(clap::Args)]
+pub(crate) struct Process {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(clap::Subcommand)]
+enum Role {
+    Engine,
+    Loader {
+        url: String,
+        #[command(flatten)]
+        args: Args,
+    },
+    Consumer {
+        url: String,
+        events: u64,
+    },
+}
+
+/// What the consumer's process tells at its end, in bytes and seconds.
+#[derive(Serialize, Deserialize)]
+struct Course {
+    seconds: f64,
+    /// Resident: at the start, after 10 %, 50 % and 100 %.
+    resident: Vec<u64>,
+    peak: u64,
+}
+
+impl Process {
+    pub(crate) async fn run(self) -> Result<()> {
+        match self.role {
+            Role::Engine => engine().await,
+            Role::Loader { url, args } => loader(&url, &args).await,
+            Role::Consumer { url, events } => consumer(&url, events).await,
+        }
+    }
+}
+
+/// Serves until whoever started it is gone.
+async fn engine() -> Result<()> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    println!("{}", listener.local_addr().expect("an address"));
+    let orphaned = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    Engine::memory()?.serve(listener, async { drop(orphaned.await) }).await
+}
+
+async fn loader(url: &str, args: &Args) -> Result<()> {
+    let store = Store::builder(url)?.create(true).open().await?;
+    let log = store.log()?;
+    let mut loaded = 0;
+    while loaded < args.events {
+        let count = args.commit.min(args.events - loaded);
+        // Numbers that do not repeat, so that bodies are not compressed to nothing.
+        let event = |n: u64| {
+            let filler: String = (0..).map(|at| format!("{:x}", (n * 31 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15))).take(64).collect();
+            let text = filler.get(..args.bytes.saturating_sub(24)).unwrap_or(&filler);
+            Event::new("OrderPlaced", format!("{{\"n\":{n},\"text\":\"{text}\"}}"))?.tag(format!("order:{}", n % 50))
+        };
+        let events = (loaded..loaded + count).map(event).collect::<Result<Vec<_>>>()?;
+        log.append(Append::new(events)).await?;
+        loaded += count;
+    }
+    Ok(())
+}
+
+async fn consumer(url: &str, events: u64) -> Result<()> {
+    let store = Store::builder(url)?.open().await?;
+    let (handled, done) = (AtomicU64::new(0), tokio::sync::Notify::new());
+    let resident = Mutex::new(vec![memory("VmRSS")]);
+    let handler = async |_event: Handed| {
+        let so_far = handled.fetch_add(1, Ordering::Relaxed) + 1;
+        if [events / 10, events / 2, events].contains(&so_far) {
+            resident.lock().expect("whole").push(memory("VmRSS"));
+        }
+        if so_far == events {
+            done.notify_one();
+        }
+        Ok::<_, String>(())
+    };
+    let began = Instant::now();
+    let replay: Consumer = store.consumer("replay")?;
+    let ended = replay.run_until(handler, done.notified()).await?;
+    assert!(matches!(ended, fencepost::Ended::Stopped), "{ended:?}");
+    let course = Course { seconds: began.elapsed().as_secs_f64(), resident: resident.into_inner().expect("whole"), peak: memory("VmHWM") };
+    println!("{}", serde_json::to_string(&course).expect("plain"));
+    Ok(())
+}
+
+/// Bytes, as the kernel tells of this process.
+fn memory(what: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).expect("a line of it");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
+
+/// A process that ends with this one.
+struct Started(Child);
+
+impl Started {
+    fn new(args: &[&str]) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        // A served engine takes any credentials, but the SDK wants some.
+        command.args(["process"]).args(args).env("AWS_ACCESS_KEY_ID", "any").env("AWS_SECRET_ACCESS_KEY", "any");
+        command.env("AWS_REGION", "us-east-1").stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(command.spawn().expect("it starts"))
+    }
+    /// The first line that it prints; none where it ends without.
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.take()?).read_line(&mut line).expect("text");
+        (!line.is_empty()).then(|| line.trim().to_owned())
+    }
+    fn ends_well(&mut self) {
+        assert!(self.0.wait().expect("it ends").success());
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) async fn run(args: &Args) -> Result<Report> {
+    let mut engine = Started::new(&["engine"]);
+    let address = engine.line().expect("an address");
+    let url = format!("http://{address}/replay?feed=lanes-1");
+    let numbers = [args.events, args.commit, args.bytes as u64].map(|n| n.to_string());
+    let [events, commit, bytes] = numbers.each_ref().map(String::as_str);
+    let began = Instant::now();
+    Started::new(&["loader", &url, "--events", events, "--commit", commit, "--bytes", bytes]).ends_well();
+    let loading = began.elapsed();
+    let mut consumer = Started::new(&["consumer", &url, events]);
+    let course: Course = consumer.line().and_then(|line| serde_json::from_str(&line).ok()).expect("a course");
+    consumer.ends_well();
+    let per_second = |seconds: f64| json!((args.events as f64 / seconds).round() as u64);
+    let megabytes = |bytes: u64| json!(bytes as f64 / 1e6);
+    let mut rows = vec![
+        vec![json!("loaded, events/s"), per_second(loading.as_secs_f64())],
+        vec![json!("replayed, events/s"), per_second(course.seconds)],
+    ];
+    for (at, resident) in ["at the start", "after 10 %", "after 50 %", "after 100 %"].iter().zip(&course.resident) {
+        rows.push(vec![json!(format!("resident {at}, MB")), megabytes(*resident)]);
+    }
+    rows.push(vec![json!("resident at most, MB"), megabytes(course.peak)]);
+    Ok(Report { columns: &["replay by a consumer, from a served engine", "found"], rows })
+}

@@ -1,0 +1,35 @@
+//! Every benchmark runs, small: figures come from a release build, and from here only that they come at all.
+
+use std::process::Command;
+
+fn run(args: &[&str]) -> String {
+    let ran = Command::new(env!("CARGO_BIN_EXE_fencepost-bench")).args(args).output().expect("it starts");
+    assert!(ran.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).expect("UTF-8")
+}
+
+fn rows(args: &[&str]) -> Vec<serde_json::Value> {
+    serde_json::from_str(&run(&[args, &["-o", "json"]].concat())).expect("JSON")
+}
+
+#[test]
+fn overhead_beside_the_bare_sdk() {
+    let rows = rows(&["overhead", "--operations", "16", "--rounds", "1"]);
+    assert!(rows.len() == 4 && rows.iter().all(|row| row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0)), "{rows:?}");
+}
+
+#[test]
+fn catch_up_beside_a_bare_loop() {
+    let args = ["catch-up", "--events", "300", "--rounds", "1"];
+    let rows = rows(&args);
+    assert!(rows.len() == 3 && rows.iter().all(|row| row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0)), "{rows:?}");
+    let markdown = run(&[&args[..], &["-o", "markdown"]].concat());
+    assert!(markdown.starts_with("| catch-up") && markdown.lines().nth(1) == Some("| --- | --- | --- | --- |"), "{markdown}");
+}
+
+#[test]
+fn a_replay_from_a_served_engine() {
+    let rows = rows(&["replay", "--events", "2500", "--commit", "1000"]);
+    assert_eq!(rows.len(), 7, "{rows:?}");
+    assert!(rows.iter().all(|row| row["found"].as_f64().is_some_and(|found| found > 0.0)), "{rows:?}");
+}

@@ -1,0 +1,259 @@
+//! The feed over Sekiban's index of all events, which is a moment old and ordered by clocks: what is young is read again until it is not, so
+//! that an event that comes late is found, and what its tags know of it before the index does is asked of them.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
+use crate::error::{Refused, Result};
+use crate::event::{CommitId, Tag};
+use crate::layout::sekiban::{LAYOUT, Sekiban, SortableId, Stored, Sweep};
+use crate::position::{Checkpoint, Position};
+use crate::query::Query;
+
+/// Events handed over at a time, at most.
+const BATCH: usize = 256;
+/// Young events that a checkpoint remembers. More of them within the window than this, and the window is as much shorter.
+const REMEMBERED: usize = 1024;
+/// A commit that stays unfinished for so long is finished here.
+const PATIENCE: Duration = Duration::from_secs(2);
+const TICKS_PER_SECOND: u64 = 10_000_000;
+
+/// The feed of Sekiban's tables.
+#[derive(Debug, Clone)]
+pub(crate) struct AllEvents(pub(crate) Sekiban);
+
+#[async_trait]
+impl Feed for AllEvents {
+    fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
+        deliver(Cursor::start(self.0.clone(), from, query))
+    }
+
+    async fn shows(&self, position: Position) -> Result<bool> {
+        let foreign = || Refused::Foreign { what: "position", of: "another store".into(), here: "this one".into() };
+        let id = SortableId::of(&position).ok_or_else(foreign)?;
+        let mut sweep = self.0.sweep(Some(id), false, Some(2)).await?;
+        while let Some(stored) = self.0.swept(&mut sweep).await? {
+            match stored.event.position.cmp(&position) {
+                std::cmp::Ordering::Less => {}
+                met => return Ok(met.is_eq()),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// How far a consumer has come: all before `low`, and of what is behind it, these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Reached {
+    namespace: String,
+    low: u64,
+    seen: BTreeSet<(u64, u32)>,
+}
+
+impl Reached {
+    fn seal(&self) -> Checkpoint {
+        Checkpoint::seal(LAYOUT, self)
+    }
+    fn open(checkpoint: &Checkpoint, namespace: &str) -> Result<Reached> {
+        let reached: Reached = checkpoint.open(LAYOUT)?;
+        if reached.namespace != namespace {
+            let (of, here) = (format!("service {}", reached.namespace), format!("service {namespace}"));
+            return Err(Refused::Foreign { what: "checkpoint", of, here }.into());
+        }
+        Ok(reached)
+    }
+    fn holds(&self, stored: &Stored) -> bool {
+        stored.at.ticks() < self.low || self.seen.contains(&mark(stored))
+    }
+    /// It was handed over, or passed over. Of what is older than the window only the place is kept.
+    fn passed(&mut self, stored: &Stored, safe: u64) {
+        self.seen.insert(mark(stored));
+        self.raise(stored.at.ticks().min(safe));
+        while self.seen.len() > REMEMBERED {
+            let Some((ticks, _)) = self.seen.first().copied() else { break };
+            self.raise(ticks + 1);
+        }
+    }
+    fn raise(&mut self, low: u64) {
+        if low > self.low {
+            self.low = low;
+            self.seen = self.seen.split_off(&(low, 0));
+        }
+    }
+}
+
+/// Tells events of one tick apart.
+fn mark(stored: &Stored) -> (u64, u32) {
+    let (high, low) = stored.event.id.as_u64_pair();
+    (stored.at.ticks(), ((high ^ low) ^ ((high ^ low) >> 32)) as u32)
+}
+
+/// One subscription.
+#[derive(Debug)]
+struct Cursor {
+    sekiban: Sekiban,
+    query: Query,
+    reached: Reached,
+    /// The sweep that is under way, and what was safe when it began.
+    sweep: Option<(Sweep, u64)>,
+    ready: VecDeque<Delivery>,
+    /// The last tick handed over: what stands before it came late.
+    last: u64,
+    moved: bool,
+    pause: Duration,
+    rings: watch::Receiver<()>,
+}
+
+impl Subscription for Cursor {
+    async fn next(&mut self) -> Result<Delivery> {
+        loop {
+            if let Some(delivery) = self.ready.pop_front() {
+                return Ok(delivery);
+            }
+            if self.sweep.is_none() {
+                // Whatever rings from here on may have come too late for this sweep.
+                self.rings.mark_unchanged();
+                self.sweep = Some(self.begin().await?);
+            }
+            if self.advance().await? {
+                continue;
+            }
+            self.sweep = None;
+            if std::mem::take(&mut self.moved) {
+                return Ok(Delivery::CaughtUp { checkpoint: self.reached.seal() });
+            }
+            let _ = tokio::time::timeout(self.pause, self.rings.changed()).await;
+            self.pause = (self.pause * 2).min(IDLE);
+        }
+    }
+}
+
+impl Cursor {
+    async fn start(sekiban: Sekiban, from: From, query: Query) -> Result<Cursor> {
+        let fresh = || Reached { namespace: sekiban.namespace().into(), low: 0, seen: BTreeSet::new() };
+        let reached = match &from {
+            From::Checkpoint(checkpoint) => Reached::open(checkpoint, sekiban.namespace())?,
+            From::Start | From::Now => fresh(),
+        };
+        let rings = sekiban.side().rings();
+        let mut cursor = Cursor { sekiban, query, reached, sweep: None, ready: VecDeque::new(), last: 0, moved: true, pause: SOON, rings };
+        if matches!(from, From::Now) {
+            cursor.pass_what_is_there().await?;
+        }
+        Ok(cursor)
+    }
+
+    /// What was there is not handed over: only what of it is young has to be remembered.
+    async fn pass_what_is_there(&mut self) -> Result<()> {
+        let (_, safe) = self.begin().await?;
+        self.reached.low = safe;
+        let mut sweep = self.sekiban.sweep(Some(SortableId::at_ticks(safe)), false, None).await?;
+        while let Some(stored) = self.sekiban.swept(&mut sweep).await? {
+            self.reached.passed(&stored, safe);
+        }
+        Ok(())
+    }
+
+    /// A sweep from the low mark on, and the tick below which nothing can come any more: older than the window, and than every commit that is
+    /// published and not in rows.
+    async fn begin(&self) -> Result<(Sweep, u64)> {
+        let op = self.sekiban.dynamo().long_op();
+        let now = self.now();
+        let window = u64::try_from(self.sekiban.safe_window().as_nanos() / 100).unwrap_or(u64::MAX);
+        let mut safe = now.saturating_sub(window);
+        for (commit, ticks) in self.sekiban.open_commits(&op).await? {
+            if ticks.saturating_add(PATIENCE.as_secs() * TICKS_PER_SECOND) < now {
+                self.sekiban.finish(commit).await?;
+            }
+            safe = safe.min(ticks.saturating_sub(1));
+        }
+        let from = (self.reached.low > 0).then(|| SortableId::at_ticks(self.reached.low));
+        Ok((self.sekiban.sweep(from, false, None).await?, safe))
+    }
+
+    fn now(&self) -> u64 {
+        SortableId::threshold(self.sekiban.dynamo().env().now()).ticks()
+    }
+
+    /// The next events of the sweep; whether there may be more.
+    async fn advance(&mut self) -> Result<bool> {
+        let Some((mut sweep, safe)) = self.sweep.take() else { return Ok(false) };
+        let mut batch = Vec::new();
+        let mut whole = false;
+        while batch.len() < BATCH {
+            match self.sekiban.swept(&mut sweep).await? {
+                Some(stored) if self.reached.holds(&stored) => {}
+                Some(stored) => batch.push(stored),
+                None => {
+                    whole = true;
+                    break;
+                }
+            }
+        }
+        let found = !batch.is_empty();
+        let batch = self.with_what_tags_know(batch, safe).await?;
+        for stored in self.without_halves(batch).await? {
+            self.hand_over(stored, safe);
+        }
+        if !whole {
+            self.sweep = Some((sweep, safe));
+            return Ok(true);
+        }
+        // Everything below was seen: nothing comes there any more.
+        self.reached.raise(safe);
+        if found && !self.ready.is_empty() {
+            self.pause = SOON;
+        }
+        Ok(!self.ready.is_empty())
+    }
+
+    /// The index shows the events of a tag in any order for a moment; their rows, read strongly, tell which of them come before.
+    async fn with_what_tags_know(&self, mut batch: Vec<Stored>, safe: u64) -> Result<Vec<Stored>> {
+        let young = || batch.iter().filter(|stored| stored.at.ticks() > safe);
+        let Some(to) = young().map(|stored| stored.at).max() else { return Ok(batch) };
+        let tags: BTreeSet<&Tag> = young().flat_map(|stored| &stored.event.tags).collect();
+        let op = self.sekiban.dynamo().long_op();
+        let from = SortableId::at_ticks(safe.max(self.reached.low));
+        let rows = tags.into_iter().map(|tag| self.sekiban.on_tag_between(&op, tag, from, to));
+        let known: HashSet<Uuid> = batch.iter().map(|stored| stored.event.id).collect();
+        let mut missing: Vec<Uuid> =
+            futures::future::try_join_all(rows).await?.into_iter().flatten().filter(|id| !known.contains(id)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if !missing.is_empty() {
+            let found = self.sekiban.stored_events(&op, &missing).await?;
+            batch.extend(found.into_iter().filter(|stored| !self.reached.holds(stored)));
+            batch.sort_by_key(|stored| stored.event.position);
+        }
+        Ok(batch)
+    }
+
+    /// Events of a large commit are handed over when all its rows are there; until then they are met again.
+    async fn without_halves(&self, batch: Vec<Stored>) -> Result<Vec<Stored>> {
+        if batch.iter().all(|stored| stored.staged.is_none()) {
+            return Ok(batch);
+        }
+        let op = self.sekiban.dynamo().long_op();
+        let open: HashSet<CommitId> = self.sekiban.open_commits(&op).await?.into_iter().map(|(commit, _)| commit).collect();
+        Ok(batch.into_iter().filter(|stored| !stored.staged.is_some_and(|commit| open.contains(&commit))).collect())
+    }
+
+    fn hand_over(&mut self, stored: Stored, safe: u64) {
+        self.moved = true;
+        if stored.at.ticks() < self.last {
+            metrics::counter!("fencepost_sekiban_late_events_total").increment(1);
+        }
+        self.last = self.last.max(stored.at.ticks());
+        self.reached.passed(&stored, safe);
+        if self.query.matches(&stored.event.event_type, &stored.event.tags) {
+            self.ready.push_back(Delivery::Event { event: Box::new(stored.event), checkpoint: self.reached.seal() });
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Appending: one transaction behind the stream's end, and what a failed one tells: our own earlier success, a conflict, or where to try next.
+
+use super::EventStoreAdapter;
+use super::item::{self, Row, SEQ, SNAPSHOT, VERSION};
+use super::once::{Known, Once, known};
+use super::plan::{Commit, Part, plan};
+use super::settings::Kind;
+use super::token::{Began, End};
+use crate::dynamo::item::{Attributes, Item};
+use crate::dynamo::{Freshness, Op, Outcome, Verdict};
+use crate::error::{Error, InDoubt, Reason, Refused, Result};
+use crate::event::{CommitId, StreamName};
+use crate::log::Committed;
+use crate::state::check_name;
+use crate::stream::{Expect, Snapshot, Step};
+
+/// One append, from its first try on.
+struct Run<'a> {
+    commit: Commit<'a>,
+    expect: &'a Expect,
+    /// Where an earlier append of this commit began.
+    began: Option<Began>,
+    /// The version behind which it was first tried here.
+    tried: Option<u64>,
+    /// Whether a try may have landed, and nothing tells.
+    doubt: bool,
+    /// Whether the side table has been made for it.
+    made: bool,
+}
+
+/// What a failed try came to.
+enum Settled {
+    /// It had landed.
+    Landed(Committed),
+    /// It has not, and cannot there any more; the stream ends here.
+    Not(End),
+    /// It may have.
+    Unknown,
+}
+
+impl EventStoreAdapter {
+    pub(super) async fn append_stream(&self, op: &Op, stream: &StreamName, step: &Step) -> Result<Committed> {
+        let mut run = self.begin(stream, step)?;
+        match self.settle_or_try(op, stream, &mut run).await {
+            // Under an id of the caller's it may have been recorded when the expectation still held: then that is the answer.
+            Err(conflict @ Error::Conflict(_)) if run.commit.once => match self.once().find(op, stream, run.commit.id).await? {
+                Some(known) => self.recorded_before(op, stream, &run, &known).await,
+                None => Err(conflict),
+            },
+            // Whatever went wrong since: a try that may have landed is not undone by it.
+            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) if run.doubt => {
+                Err(self.in_doubt(stream, &run, &error.to_string()))
+            }
+            done => done,
+        }
+    }
+
+    fn in_doubt(&self, stream: &StreamName, run: &Run<'_>, message: &str) -> Error {
+        let fresh = || Began::new(stream, run.tried.unwrap_or(0), run.commit.once);
+        let base = run.began.clone().unwrap_or_else(fresh).seal(self.options().layout());
+        Error::InDoubt(Box::new(InDoubt { commit: run.commit.id, base, message: message.into() }))
+    }
+
+    /// Checks all that needs no call.
+    fn begin<'a>(&self, stream: &StreamName, step: &'a Step) -> Result<Run<'a>> {
+        let options = self.options();
+        options.check_name(stream)?;
+        let began = step.base.as_ref().map(|base| Began::open(options.layout(), base, stream)).transpose()?;
+        if step.events.is_empty() {
+            return Err(Refused::Empty { what: "append" }.into());
+        }
+        if step.events.len() > options.max_events() {
+            return Err(Refused::TooManyEvents { events: step.events.len(), limit: options.max_events() }.into());
+        }
+        for event in &step.events {
+            item::check_event(options, stream, event, None)?;
+        }
+        let snapshot = self.one_snapshot(&step.snapshots)?;
+        options.check_writable()?;
+        let stamp = self.new_stamp()?;
+        let occurred = step.events.iter().map(|event| item::occurred(event, stamp)).collect::<Result<Vec<_>>>()?;
+        let once = began.as_ref().map_or(step.commit.is_some(), |began| began.once);
+        let id = step.commit.unwrap_or_else(|| self.dynamo().env().new_commit_id());
+        let doubt = began.is_some();
+        let commit = Commit { id, events: &step.events, occurred, snapshot, once };
+        Ok(Run { commit, expect: &step.expect, began, tried: None, doubt, made: false })
+    }
+
+    fn one_snapshot<'a>(&self, snapshots: &'a [Snapshot]) -> Result<Option<&'a Snapshot>> {
+        for snapshot in snapshots {
+            check_name("snapshot name", &snapshot.name)?;
+        }
+        let unsupported = |what: &str, remedy: &str| Err(Refused::Unsupported { what: what.into(), remedy: remedy.into() }.into());
+        match (snapshots, &self.options().kind) {
+            ([], _) => Ok(None),
+            ([one], Kind::V3(_)) if one.name != SNAPSHOT => {
+                unsupported("a snapshot with a name of its own", "v3 has one snapshot of a stream, without a name: call it `snapshot`")
+            }
+            ([one], _) => Ok(Some(one)),
+            _ => unsupported("several snapshots in one append", "the layout keeps one current snapshot of a stream: give one"),
+        }
+    }
+
+    async fn settle_or_try(&self, op: &Op, stream: &StreamName, run: &mut Run<'_>) -> Result<Committed> {
+        if run.began.is_some()
+            && let Some(done) = self.look(op, stream, run).await?
+        {
+            return Ok(done);
+        }
+        let mut from = self.expected_end(op, stream, run).await?;
+        for attempt in 0u32.. {
+            let (writes, end) = plan(self.options(), &self.once(), stream, from, &run.commit)?;
+            let (parts, writes): (Vec<Part>, Vec<_>) = writes.into_iter().unzip();
+            run.tried.get_or_insert(from.version);
+            let outcome = match self.dynamo().write(op, self.options().hash_key(), writes).await {
+                Ok(outcome) => outcome,
+                Err(failure) => {
+                    run.doubt |= failure.doubt;
+                    let missing = matches!(&failure.error, Error::Unavailable(u) if u.reason == Reason::Missing);
+                    if missing && run.commit.once && !std::mem::replace(&mut run.made, true) {
+                        self.side().make().await?;
+                        continue;
+                    }
+                    return Err(failure.error);
+                }
+            };
+            let settled = match outcome {
+                Outcome::Done => {
+                    self.remember(stream, end);
+                    self.side().ring();
+                    self.retain(op, stream, end.version, &run.commit).await;
+                    return Ok(self.committed_at(op, stream, run, end));
+                }
+                Outcome::Failed { verdicts, doubt } => {
+                    // Until it is settled; what was in doubt before this try stays so.
+                    let before = run.doubt;
+                    run.doubt |= doubt;
+                    let settled = self.settle(op, stream, run, from, &parts, verdicts, doubt).await?;
+                    run.doubt = before;
+                    settled
+                }
+            };
+            match settled {
+                Settled::Landed(done) => return Ok(done),
+                Settled::Unknown => {
+                    return Err(self.in_doubt(stream, run, "an event like it is where it was tried, and nothing tells whose"));
+                }
+                Settled::Not(actual) if actual == from && attempt >= 3 => {
+                    let what = format!("{stream}: the journal has @{} and the lock does not know of it", from.version + 1);
+                    return Err(Error::corrupt(self.options().layout(), what));
+                }
+                // Nothing came: only the lock was not where it was taken to be.
+                Settled::Not(actual) if matches!(run.expect, Expect::Any) || actual.version == from.version => {
+                    self.remember(stream, actual);
+                    from = actual;
+                }
+                Settled::Not(_) => return Err(self.conflict(op, stream, from.version).await?),
+            }
+            let pause = self.dynamo().pause(attempt.saturating_sub(1), Reason::Unreachable);
+            if op.is_over(pause) {
+                return Err(Error::unavailable(Reason::Throttled, "others kept appending to this stream"));
+            }
+            if attempt > 0 {
+                self.dynamo().env().sleep(pause).await;
+            }
+        }
+        unreachable!("the loop above only ends by returning")
+    }
+
+    /// Where the stream must end, or is taken to end.
+    async fn expected_end(&self, op: &Op, stream: &StreamName, run: &Run<'_>) -> Result<End> {
+        let v3 = matches!(self.options().kind, Kind::V3(_));
+        match run.expect {
+            Expect::None | Expect::Version(0) => Ok(End::default()),
+            Expect::Token(token) => self.open_token(token, stream),
+            Expect::Version(version) => match self.remembered(stream) {
+                Some(end) if end.version == *version => Ok(end),
+                // The head holds the version itself; the lock of v3 is another number, and proves nothing of it.
+                _ if v3 => {
+                    let last = self.last(op, stream, Freshness::Strong).await?.map_or(0, |row| row.version);
+                    if last != *version {
+                        return Err(self.conflict(op, stream, *version).await?);
+                    }
+                    Ok(End { version: last, lock: last })
+                }
+                _ => Ok(End { version: *version, lock: *version }),
+            },
+            Expect::Any => match self.remembered(stream) {
+                Some(end) => Ok(end),
+                // A moment old will do: a try behind the wrong end fails, and tells.
+                None => self.seen_end(op, stream, Freshness::Eventual).await,
+            },
+        }
+    }
+
+    /// Where the stream ends.
+    async fn seen_end(&self, op: &Op, stream: &StreamName, fresh: Freshness) -> Result<End> {
+        match &self.options().kind {
+            Kind::V5 { head, .. } => {
+                let key = Item::from([(item::AID.into(), crate::dynamo::item::text(stream.as_str()))]);
+                let head = self.dynamo().get(op, head, key, fresh).await?;
+                head.map_or(Ok(End::default()), |head| self.locked(stream, &head))
+            }
+            Kind::V3(_) => {
+                let version = self.last(op, stream, fresh).await?.map_or(0, |row| row.version);
+                Ok(End { version, lock: version })
+            }
+        }
+    }
+
+    /// What a head of v5 says, or a current snapshot of v3 of its lock alone.
+    fn locked(&self, stream: &StreamName, item: &Item) -> Result<End> {
+        let name = if matches!(self.options().kind, Kind::V5 { .. }) { SEQ } else { VERSION };
+        let lock = item.number(name).map_err(|m| Error::corrupt(self.options().layout(), format!("lock of {stream}: {}", m.0)))?;
+        Ok(End { version: lock, lock })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that a failed try tells")]
+    async fn settle(
+        &self,
+        op: &Op,
+        stream: &StreamName,
+        run: &Run<'_>,
+        from: End,
+        parts: &[Part],
+        verdicts: Vec<Verdict>,
+        doubt: bool,
+    ) -> Result<Settled> {
+        let (mut there, mut lock) = (None, None);
+        for (part, verdict) in parts.iter().zip(verdicts) {
+            let Verdict::Found(found) = verdict else { continue };
+            match part {
+                Part::Once => return self.recorded_before(op, stream, run, &known(stream, &found)?).await.map(Settled::Landed),
+                Part::Journal if there.is_none() => there = Some(item::row(self.options(), stream, &found)?),
+                Part::Lock => lock = Some(self.locked(stream, &found)?),
+                _ => {}
+            }
+        }
+        if doubt {
+            // Which conditions failed is not always told of all of them.
+            if run.commit.once
+                && let Some(known) = self.once().find(op, stream, run.commit.id).await?
+            {
+                return self.recorded_before(op, stream, run, &known).await.map(Settled::Landed);
+            }
+            if there.as_ref().is_none_or(|row| row.version != from.version + 1) {
+                let first = from.version + 1;
+                there = self.fetch(op, stream, first..=first, Freshness::Strong).await?.pop();
+            }
+        }
+        if let Some(row) = &there {
+            if row.commit == Some(run.commit.id) {
+                let end = End { version: from.version + run.commit.count(), lock: from.lock + run.commit.count() };
+                self.remember(stream, end);
+                self.side().ring();
+                return Ok(Settled::Landed(self.committed_at(op, stream, run, end)));
+            }
+            let like = || run.commit.events.first().zip(run.commit.occurred.first()).is_some_and(|(event, at)| row.says(event, *at));
+            if doubt && self.options().strict && !run.commit.once && like() {
+                return Ok(Settled::Unknown);
+            }
+        }
+        Ok(Settled::Not(match (&self.options().kind, lock) {
+            (Kind::V5 { .. }, Some(end)) => end,
+            (Kind::V5 { .. }, None) => self.seen_end(op, stream, Freshness::Strong).await?,
+            (Kind::V3(_), lock) => {
+                let lock = match lock {
+                    Some(lock) => lock.lock,
+                    None => self.current(op, stream, Freshness::Strong).await?.map_or(0, |current| current.lock),
+                };
+                End { lock, ..self.seen_end(op, stream, Freshness::Strong).await? }
+            }
+        }))
+    }
+
+    fn committed_at(&self, op: &Op, stream: &StreamName, run: &Run<'_>, end: End) -> Committed {
+        let positions = (0..).zip(&run.commit.occurred).map(|(index, at)| item::position(stream, end.version, index, *at)).collect();
+        let token = (!matches!(run.expect, Expect::Any)).then(|| self.token(stream, end));
+        let mut committed = Committed::new(run.commit.id, positions, token, op.units());
+        committed.version = Some(end.version);
+        committed
+    }
+
+    /// The events that came, and a token behind them.
+    async fn conflict(&self, op: &Op, stream: &StreamName, after: u64) -> Result<Error> {
+        let rows = self.tail(op, stream, after, Freshness::Strong).await?;
+        let end = match rows.last() {
+            Some(row) => End { version: row.version, lock: row.version },
+            // Nothing behind: the stream is shorter than expected.
+            None => self.seen_end(op, stream, Freshness::Strong).await?,
+        };
+        let events = rows.into_iter().map(|row| row.recorded(stream)).collect();
+        Ok(Error::conflict(events, Some(self.token(stream, end))))
+    }
+
+    /// The outcome of a commit that was recorded before under this id.
+    async fn recorded_before(&self, op: &Op, stream: &StreamName, run: &Run<'_>, known: &Known) -> Result<Committed> {
+        known.check(&run.commit)?;
+        let mut committed = self.outcome(op, stream, run.commit.id, known).await?;
+        let end = End { version: known.version, lock: known.version };
+        committed.token = (!matches!(run.expect, Expect::Any)).then(|| self.token(stream, end));
+        Ok(committed)
+    }
+
+    async fn outcome(&self, op: &Op, stream: &StreamName, commit: CommitId, known: &Known) -> Result<Committed> {
+        let rows = self.fetch(op, stream, known.version + 1 - known.count..=known.version, Freshness::Strong).await?;
+        if rows.len() as u64 != known.count {
+            let what = format!("events of commit {commit} to {stream}, up to @{}, are missing", known.version);
+            return Err(Error::corrupt(self.options().layout(), what));
+        }
+        let positions = rows.into_iter().map(|row| row.recorded(stream).position).collect();
+        let mut committed = Committed::new(commit, positions, None, op.units());
+        committed.version = Some(known.version);
+        Ok(committed)
+    }
+
+    /// The outcome of a commit under an id of the caller's.
+    pub(super) async fn find_commit(&self, op: &Op, stream: &StreamName, commit: CommitId) -> Result<Option<Committed>> {
+        match self.once().find(op, stream, commit).await? {
+            Some(known) => self.outcome(op, stream, commit, &known).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Looks for a commit whose append stayed in doubt.
+    async fn look(&self, op: &Op, stream: &StreamName, run: &Run<'_>) -> Result<Option<Committed>> {
+        let Some(began) = &run.began else { return Ok(None) };
+        if run.commit.once {
+            return match self.once().find(op, stream, run.commit.id).await? {
+                Some(known) => self.recorded_before(op, stream, run, &known).await.map(Some),
+                None => Ok(None),
+            };
+        }
+        let rows = self.tail(op, stream, began.version, Freshness::Strong).await?;
+        let same = |row: &Row, at: usize| run.commit.events.get(at).is_some_and(|event| row.is_like(event));
+        if self.options().strict {
+            // Only the body can tell, and another may have said the same.
+            return match rows.iter().any(|row| same(row, 0)) {
+                true => Err(self.in_doubt(stream, run, "under strict=true nothing tells whose the event is that says the same")),
+                false => Ok(None),
+            };
+        }
+        let ours: Vec<Row> = rows.into_iter().filter(|row| row.commit == Some(run.commit.id)).collect();
+        let Some(last) = ours.last().map(Row::last) else { return Ok(None) };
+        if ours.len() != run.commit.events.len() || !ours.iter().enumerate().all(|(at, row)| same(row, at)) {
+            return Err(Refused::Reused { commit: run.commit.id }.into());
+        }
+        let positions = ours.into_iter().map(|row| row.recorded(stream).position).collect();
+        let end = End { version: last, lock: last };
+        let token = (!matches!(run.expect, Expect::Any)).then(|| self.token(stream, end));
+        let mut committed = Committed::new(run.commit.id, positions, token, op.units());
+        committed.version = Some(last);
+        Ok(Some(committed))
+    }
+
+    fn once(&self) -> Once<'_> {
+        Once(self.side())
+    }
+}

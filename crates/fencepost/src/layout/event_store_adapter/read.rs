@@ -1,0 +1,247 @@
+//! Reading a stream: from its start, from its snapshot, since a token, lazily.
+//!
+//! v5 keeps a stream together and is read strongly. v3 spreads it over a shard, so it is read by the index, which may lag: what the index
+//! lacks, in between or at the end, is fetched strongly by its key.
+
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt, TryStreamExt};
+
+use super::EventStoreAdapter;
+use super::item::{self, AID, Row, SEQ, StoredSnapshot};
+use super::settings::{Kind, LAST};
+use super::token::End;
+use crate::dynamo::item::text;
+use crate::dynamo::{Find, Freshness, Key, Op, Range};
+use crate::error::Result;
+use crate::event::{Recorded, StreamName};
+use crate::log::{Consistency, Direction};
+use crate::stream::{LoadOptions, Loaded, Origin, Snapshot, StreamReadOptions};
+
+/// Events that are fetched by key at a time.
+const BY_KEY: u64 = 100;
+
+/// Which events of a stream, and in which order.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reach {
+    /// The first and the last that are wanted.
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) direction: Direction,
+    /// A page's most.
+    pub(super) limit: Option<i32>,
+    pub(super) fresh: Freshness,
+}
+
+impl Reach {
+    /// All behind this version.
+    pub(super) fn after(version: u64) -> Self {
+        Self { first: version.saturating_add(1), last: LAST, direction: Direction::Forwards, limit: None, fresh: Freshness::Strong }
+    }
+    pub(super) fn backwards(self) -> Self {
+        Self { direction: Direction::Backwards, ..self }
+    }
+    pub(super) fn limit(self, limit: i32) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+    pub(super) fn fresh(self, fresh: Freshness) -> Self {
+        Self { fresh, ..self }
+    }
+    fn is_backwards(&self) -> bool {
+        self.direction == Direction::Backwards
+    }
+}
+
+/// How far a read has come.
+struct Cursor {
+    asked: Reach,
+    /// What is wanted still.
+    reach: Reach,
+    /// Where the next page begins; none: there is none.
+    page: Option<Option<Key>>,
+}
+
+impl Cursor {
+    fn new(reach: Reach) -> Self {
+        Self { asked: reach, reach, page: (reach.first <= reach.last).then_some(None) }
+    }
+}
+
+pub(super) fn freshness(consistency: Consistency) -> Freshness {
+    match consistency {
+        Consistency::Strong => Freshness::Strong,
+        Consistency::Eventual => Freshness::Eventual,
+    }
+}
+
+impl EventStoreAdapter {
+    fn find(&self, stream: &StreamName, reach: &Reach) -> Find {
+        let mut find = Find::new(&self.options().journal, AID, text(stream.as_str())).range(Range::numbers(SEQ, reach.first, reach.last));
+        (find.reverse, find.limit, find.freshness) = (reach.is_backwards(), reach.limit, reach.fresh);
+        if let Kind::V3(keys) = &self.options().kind {
+            // An index is never read strongly.
+            (find.index, find.freshness) = (Some(keys.journal_index.clone()), Freshness::Eventual);
+        }
+        find
+    }
+
+    /// Pages of events, in order.
+    pub(super) fn rows<'a>(&'a self, op: &'a Op, stream: &'a StreamName, reach: Reach) -> impl Stream<Item = Result<Vec<Row>>> + Send + 'a {
+        stream::try_unfold(Cursor::new(reach), move |cursor| self.next_page(op, stream, cursor))
+    }
+
+    async fn next_page(&self, op: &Op, stream: &StreamName, mut cursor: Cursor) -> Result<Option<(Vec<Row>, Cursor)>> {
+        let Some(start) = cursor.page.take() else { return Ok(None) };
+        let (items, next) = self.dynamo().page(op, &self.find(stream, &cursor.asked), start).await?;
+        let rows = items.iter().map(|item| item::row(self.options(), stream, item)).collect::<Result<Vec<_>>>()?;
+        cursor.page = next.map(Some);
+        let rows = self.whole(op, stream, &mut cursor, rows).await?;
+        Ok(Some((rows, cursor)))
+    }
+
+    /// Adds what the index of v3 lacks.
+    async fn whole(&self, op: &Op, stream: &StreamName, cursor: &mut Cursor, page: Vec<Row>) -> Result<Vec<Row>> {
+        let lags = matches!(self.options().kind, Kind::V3(_)) && cursor.reach.fresh == Freshness::Strong;
+        if !lags {
+            return Ok(page);
+        }
+        let mut rows = Vec::with_capacity(page.len());
+        for row in page {
+            if cursor.reach.is_backwards() {
+                let mut above = self.by_key(op, stream, row.version + 1, cursor.reach.last).await?;
+                above.reverse();
+                rows.extend(above);
+                cursor.reach.last = row.version - 1;
+            } else {
+                rows.extend(self.by_key(op, stream, cursor.reach.first, row.version - 1).await?);
+                cursor.reach.first = row.version + 1;
+            }
+            rows.push(row);
+        }
+        if cursor.page.is_none() {
+            let mut rest = self.by_key(op, stream, cursor.reach.first, cursor.reach.last).await?;
+            if cursor.reach.is_backwards() {
+                rest.reverse();
+            }
+            rows.extend(rest);
+        }
+        Ok(rows)
+    }
+
+    /// Events by their keys, strongly, one more each time, up to where there are none.
+    async fn by_key(&self, op: &Op, stream: &StreamName, mut from: u64, to: u64) -> Result<Vec<Row>> {
+        let (mut rows, mut count) = (Vec::new(), 1);
+        while from <= to {
+            let last = to.min(from + count - 1);
+            let found = self.fetch(op, stream, from..=last, Freshness::Strong).await?;
+            if found.is_empty() {
+                break;
+            }
+            rows.extend(found);
+            (from, count) = (last + 1, (count * 2).min(BY_KEY));
+        }
+        Ok(rows)
+    }
+
+    /// These events, those that are there, in order.
+    pub(super) async fn fetch(
+        &self,
+        op: &Op,
+        stream: &StreamName,
+        versions: impl Iterator<Item = u64>,
+        fresh: Freshness,
+    ) -> Result<Vec<Row>> {
+        let keys = versions.map(|version| item::journal_key(self.options(), stream, version)).collect();
+        let items = self.dynamo().get_many(op, &self.options().journal, keys, fresh).await?;
+        let mut rows = items.iter().map(|item| item::row(self.options(), stream, item)).collect::<Result<Vec<_>>>()?;
+        rows.sort_by_key(|row| row.version);
+        Ok(rows)
+    }
+
+    /// All events behind a version.
+    pub(super) async fn tail(&self, op: &Op, stream: &StreamName, after: u64, fresh: Freshness) -> Result<Vec<Row>> {
+        self.rows(op, stream, Reach::after(after).fresh(fresh)).try_concat().await
+    }
+
+    /// The last event.
+    pub(super) async fn last(&self, op: &Op, stream: &StreamName, fresh: Freshness) -> Result<Option<Row>> {
+        let rows = self.rows(op, stream, Reach::after(0).backwards().limit(1).fresh(fresh));
+        let mut rows = std::pin::pin!(rows);
+        while let Some(page) = rows.try_next().await? {
+            if let Some(first) = page.into_iter().next() {
+                return Ok(Some(first));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The current snapshot.
+    pub(super) async fn current(&self, op: &Op, stream: &StreamName, fresh: Freshness) -> Result<Option<StoredSnapshot>> {
+        let key = item::snapshot_key(self.options(), stream, 0);
+        match self.dynamo().get(op, &self.options().snapshot, key, fresh).await? {
+            Some(item) => item::snapshot(self.options(), stream, &item).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) async fn load_stream(&self, op: &Op, stream: &StreamName, options: &LoadOptions) -> Result<Loaded> {
+        self.options().check_name(stream)?;
+        let fresh = freshness(options.consistency);
+        let mut snapshots = Vec::new();
+        // The lock is taken to have moved with the events: where it has not, the next append is told, and tries with what it says.
+        let mut from = End::default();
+        match (&options.since, &options.origin) {
+            (Some(token), _) => from = self.open_token(token, stream)?,
+            (None, Origin::Start) => {}
+            (None, Origin::Latest) => {
+                let last = self.last(op, stream, fresh).await?;
+                let end = last.as_ref().map_or(from, |row| End { version: row.version, lock: row.version });
+                let events = last.into_iter().map(|row| row.recorded(stream)).collect();
+                return Ok(self.loaded(op, stream, snapshots, events, end, fresh));
+            }
+            (None, Origin::Snapshot(names)) => {
+                if let Some(found) = self.current(op, stream, fresh).await?
+                    && let Some(version) = found.version.filter(|_| names.contains(&found.name))
+                {
+                    from = End { version, lock: version };
+                    snapshots.push(Snapshot::at(found.name, version, found.state));
+                }
+            }
+        }
+        let rows = self.tail(op, stream, from.version, fresh).await?;
+        let end = rows.last().map_or(from, |row| End { version: row.version, lock: from.lock + (row.version - from.version) });
+        let events = rows.into_iter().map(|row| row.recorded(stream)).collect();
+        Ok(self.loaded(op, stream, snapshots, events, end, fresh))
+    }
+
+    fn loaded(&self, op: &Op, stream: &StreamName, snapshots: Vec<Snapshot>, events: Vec<Recorded>, end: End, fresh: Freshness) -> Loaded {
+        if fresh == Freshness::Strong {
+            self.remember(stream, end);
+        }
+        Loaded::new(snapshots, events, end.version, self.token(stream, end), op.units())
+    }
+
+    pub(super) fn read_stream_lazily<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
+        if let Err(error) = self.options().check_name(stream) {
+            return stream::once(async { Err(error) }).boxed();
+        }
+        let mut reach = Reach::after(0).fresh(freshness(options.consistency));
+        reach.limit = options.limit.and_then(|limit| i32::try_from(limit.max(1)).ok());
+        match options.direction {
+            Direction::Forwards => reach.first = options.after.unwrap_or(0).saturating_add(1),
+            Direction::Backwards => {
+                reach = reach.backwards();
+                reach.last = options.after.map_or(LAST, |after| after.saturating_sub(1).min(LAST));
+            }
+        }
+        let limit = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        if limit == 0 {
+            return stream::empty().boxed();
+        }
+        let pages = stream::try_unfold((self.dynamo().long_op(), Cursor::new(reach)), move |(op, cursor)| async move {
+            let next = self.next_page(&op, stream, cursor).await?;
+            Ok::<_, crate::error::Error>(next.map(|(rows, cursor)| (rows, (op, cursor))))
+        });
+        let events = pages.map_ok(|rows| stream::iter(rows.into_iter().map(Ok))).try_flatten().map_ok(move |row| row.recorded(stream));
+        events.take(limit).boxed()
+    }
+}

@@ -1,0 +1,599 @@
+//! Appending: one try after another until a commit has landed, or a condition has failed, or nobody can tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::future::try_join_all;
+
+use super::item::{self, Head, Stamp, Stored};
+use super::plan::{Intent, Part, Stand, TABLE_HASH, Tables, Try, fits};
+use super::suid::SortableId;
+use super::token::{Began, End, Held};
+use super::{Large, MAX_COMMIT_BYTES, MAX_EVENTS, Sekiban};
+use crate::dynamo::item::Item;
+use crate::dynamo::{Failure, Freshness, Op, Outcome, TRANSACTION_ITEMS, Verdict, Write};
+use crate::error::{Error, InDoubt, Reason, Refused, Result};
+use crate::event::{Event, Tag};
+use crate::log::{After, Append, Committed, Condition};
+use crate::position::Position;
+use crate::query::Query;
+
+/// What an append holds against the store.
+#[derive(Debug)]
+struct Boundary<'a> {
+    query: &'a Query,
+    /// As far as every tag was judged.
+    seen: BTreeMap<Tag, End>,
+    /// Whether the model was read with this very query, so that a conflict can bring the whole continuation.
+    whole: bool,
+}
+
+/// The state of one append over all its tries.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    pub(super) intent: Intent<'a>,
+    boundary: Option<Boundary<'a>>,
+    /// The caller gave the commit's id: it is recorded, so that a repeat a year later finds it.
+    once: bool,
+    /// Pieces staged, where it is too large for one transaction.
+    pieces: Option<u64>,
+    pub(super) ttl: Option<u64>,
+    /// First ticks of the tries so far.
+    tried: Vec<u64>,
+    began: Option<Began>,
+    doubt: bool,
+    /// Under the published token of these events.
+    pub(super) published: bool,
+    /// Under a key: what is there under the events' ids is compared by whoever asked.
+    pub(super) unique: bool,
+    /// Each tag's count with this commit, once it has landed.
+    pub(super) ends: BTreeMap<Tag, u64>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(intent: Intent<'a>, once: bool) -> Run<'a> {
+        Run {
+            intent,
+            boundary: None,
+            once,
+            pieces: None,
+            ttl: None,
+            tried: Vec::new(),
+            began: None,
+            doubt: false,
+            published: false,
+            unique: false,
+            ends: BTreeMap::new(),
+        }
+    }
+}
+
+impl Sekiban {
+    /// Appends; with a stream also tells how many events that has with this commit.
+    pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Tag>) -> Result<(Committed, u64)> {
+        check_size(append.events())?;
+        match self.append_unless_recorded(op, append, stream).await {
+            // Under an id of the caller's it may have been recorded when the condition still held: then that is the answer.
+            Err(conflict @ Error::Conflict(_)) if append.commit_id().is_some() => {
+                self.recorded_before(op, append, stream).await?.ok_or(conflict)
+            }
+            done => done,
+        }
+    }
+
+    /// The outcome of an append under a commit id that the caller gave, if it was recorded before.
+    pub(super) async fn recorded_before(&self, op: &Op, append: &Append, stream: Option<&Tag>) -> Result<Option<(Committed, u64)>> {
+        let (began, intent) = self.intent(append)?;
+        if let Some(began) = began
+            && let Some(landed) = self.look(op, &began, &intent).await?
+        {
+            let mut run = Run::new(intent, false);
+            self.note_ends(op, &mut run).await?;
+            let count = stream.and_then(|tag| run.ends.get(tag)).copied().unwrap_or(0);
+            return Ok(Some((self.committed_as(op, &run.intent, landed, None), count)));
+        }
+        let Some(record) = self.record(op, intent.commit).await? else { return Ok(None) };
+        let count = stream.and_then(|tag| record.ends.get(tag)).copied().unwrap_or(0);
+        Ok(Some((self.recorded(op, &record, &intent)?, count)))
+    }
+
+    fn intent<'a>(&self, append: &'a Append) -> Result<(Option<Began>, Intent<'a>)> {
+        let began = append.base().map(|base| Began::open(base, self.namespace())).transpose()?;
+        let commit = append.commit_id().unwrap_or_else(|| self.dynamo().env().new_commit_id());
+        let intent = Intent::new(commit, append.events())?;
+        if let Some(began) = &began
+            && began.digest != intent.digest
+        {
+            return Err(Refused::Reused { commit }.into());
+        }
+        Ok((began, intent))
+    }
+
+    async fn append_unless_recorded(&self, op: &Op, append: &Append, stream: Option<&Tag>) -> Result<(Committed, u64)> {
+        let (began, intent) = self.intent(append)?;
+        let once = began.as_ref().map_or(append.commit_id().is_some(), |began| began.once);
+        let mut run = Run::new(intent, once);
+        if let Some(began) = began {
+            run.doubt = true;
+            run.tried.clone_from(&began.tried);
+            run.began = Some(began);
+        }
+        let done = self.settle_or_try(op, append, &mut run).await;
+        self.told(&run, done).map(|committed| {
+            let count = stream.and_then(|tag| run.ends.get(tag)).copied().unwrap_or(0);
+            (committed, count)
+        })
+    }
+
+    /// Whatever went wrong: a try that may have landed is not undone by it.
+    pub(super) fn told(&self, run: &Run<'_>, done: Result<Committed>) -> Result<Committed> {
+        match done {
+            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) => {
+                Err(self.give_up(run, Failure { error, doubt: false }))
+            }
+            done => done,
+        }
+    }
+
+    async fn settle_or_try<'a>(&self, op: &Op, append: &'a Append, run: &mut Run<'a>) -> Result<Committed> {
+        if let Some(condition) = append.condition() {
+            run.boundary = Some(self.boundary(condition)?);
+        }
+        self.check_items(run)?;
+        if let Some(began) = run.began.clone() {
+            if let Some(landed) = self.look(op, &began, &run.intent).await? {
+                let token = self.moved_token(run, &landed);
+                self.note_ends(op, run).await?;
+                return Ok(self.committed_as(op, &run.intent, landed, token));
+            }
+            if (began.recorded || began.once)
+                && let Some(record) = self.record(op, run.intent.commit).await?
+            {
+                run.ends.clone_from(&record.ends);
+                return self.recorded(op, &record, &run.intent);
+            }
+        }
+        self.tries(op, run).await
+    }
+
+    /// A repeat of an append in doubt: its events, if they are there at a place that it tried.
+    async fn look(&self, op: &Op, began: &Began, intent: &Intent<'_>) -> Result<Option<Vec<Stored>>> {
+        if began.recorded {
+            return Ok(None);
+        }
+        let ids: Vec<String> = intent.ids.iter().map(ToString::to_string).collect();
+        let mut found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
+        let all: Option<Vec<Stored>> = ids.iter().map(|id| found.remove(id)).collect();
+        let ours = |all: &Vec<Stored>| all.iter().enumerate().any(|(n, stored)| self.is_ours(intent, &began.tried, n, stored));
+        Ok(all.filter(ours))
+    }
+
+    fn is_ours(&self, intent: &Intent<'_>, tried: &[u64], index: usize, stored: &Stored) -> bool {
+        tried.iter().any(|ticks| intent.place(*ticks, index) == stored.at)
+    }
+
+    fn committed_as(&self, op: &Op, intent: &Intent<'_>, stored: Vec<Stored>, token: Option<Held>) -> Committed {
+        let positions = stored.iter().map(|stored| stored.event.position).collect();
+        Committed::new(intent.commit, positions, token.map(|held| held.seal()), op.units())
+    }
+
+    /// Counts of the tags of a commit that was found: as many rows as there are up to its own.
+    async fn note_ends(&self, op: &Op, run: &mut Run<'_>) -> Result<()> {
+        for (tag, indexes) in run.intent.tags() {
+            let ids: BTreeSet<String> = indexes.iter().map(|n| run.intent.ids[*n].to_string()).collect();
+            let (rows, _) = self.view(op, &tag, &End::default(), Freshness::Strong).await?;
+            let count = rows.iter().rposition(|row| ids.contains(&row.event)).map_or(0, |at| at as u64 + 1);
+            run.ends.insert(tag, count);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn tries(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
+        self.check_items(run)?;
+        self.record_shards(op).await?;
+        if self.is_large(run)? {
+            if self.options().large == Large::Chunked {
+                let remedy = "open with large=staged, or split it".into();
+                return Err(
+                    Refused::Unsupported { what: "an append too large for one transaction, under large=chunked".into(), remedy }.into()
+                );
+            }
+            self.refuse_known_ids(op, &run.intent).await?;
+            run.pieces = Some(self.stage(op, &run.intent).await?);
+        }
+        for attempt in 0u32.. {
+            if run.intent.there.len() == run.intent.events.len() {
+                return self.all_there(op, run).await;
+            }
+            let stands = self.stands(op, run).await?;
+            if self.is_below(op, run, &stands).await? {
+                continue;
+            }
+            let above = stands.values().map(Stand::ticks).max().unwrap_or(0);
+            self.dynamo().check_clock()?;
+            let now = self.dynamo().env().now();
+            let ticks = self.0.ticks.take(now, above, run.intent.events.len() as u64)?;
+            let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: None };
+            let record = run.pieces.or(run.once.then_some(0));
+            let tables = Tables { events: &self.options().events, tags: &self.options().tags };
+            let this = Try { intent: &run.intent, tables, stamp, ticks, stands: &stands, record };
+            let writes = match run.pieces {
+                Some(pieces) => this.publication(pieces),
+                None => this.whole()?,
+            };
+            run.tried.push(ticks);
+            run.began = Some(self.began(run));
+            let (parts, writes): (Vec<Part>, Vec<Write>) = writes.into_iter().unzip();
+            let token = run.published.then(|| item::request_token(run.intent.ids.iter().copied()));
+            match self.dynamo().write_under(op, TABLE_HASH, writes, token).await {
+                Ok(Outcome::Done) => return self.landed(op, run, ticks, &stands).await,
+                Ok(Outcome::Failed { verdicts, doubt }) => {
+                    run.doubt |= doubt;
+                    if let Some(done) = self.lost_race(op, run, &stands, &parts, verdicts).await? {
+                        return Ok(done);
+                    }
+                }
+                Err(failure) => return Err(self.give_up(run, failure)),
+            }
+            // Another writer was faster. The pause keeps racers from meeting again.
+            if attempt > 2 {
+                let pause = self.dynamo().pause(attempt, Reason::Unreachable);
+                if op.is_over(pause) {
+                    let error = Error::unavailable(Reason::Throttled, format!("lost the race for a head {} times", attempt + 1));
+                    return Err(self.give_up(run, Failure { error, doubt: false }));
+                }
+                self.dynamo().env().sleep(pause).await;
+            }
+        }
+        unreachable!("the loop above only ends by returning")
+    }
+
+    fn began(&self, run: &Run<'_>) -> Began {
+        Began {
+            namespace: self.namespace().into(),
+            recorded: run.pieces.is_some(),
+            once: run.once,
+            digest: run.intent.digest,
+            tried: run.tried.clone(),
+        }
+    }
+
+    fn give_up(&self, run: &Run<'_>, failure: Failure) -> Error {
+        match &run.began {
+            Some(began) if run.doubt || failure.doubt => Error::InDoubt(Box::new(InDoubt {
+                commit: run.intent.commit,
+                base: began.seal(),
+                message: match failure.error {
+                    Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
+                    other => other.to_string(),
+                },
+            })),
+            _ => failure.error,
+        }
+    }
+
+    /// The condition as tags and their ends: the token's, or nothing where there is none. Never today's.
+    fn boundary<'a>(&self, condition: &'a Condition) -> Result<Boundary<'a>> {
+        let query = &condition.query;
+        match &condition.after {
+            After::Nothing => {
+                let seen = self.covers(query)?.into_iter().map(|tag| (tag, End::default())).collect();
+                Ok(Boundary { query, seen, whole: true })
+            }
+            After::Token(token) => {
+                let held = Held::open(token, self.namespace())?;
+                Ok(Boundary { query, seen: self.holding(query, &held)?, whole: held.fingerprint == query.fingerprint() })
+            }
+            After::Position(_) => {
+                let what = "a bare position as `after` of a condition".into();
+                Err(Refused::Unsupported {
+                    what,
+                    remedy: "use the token of a read; positions count with one lane of the ledger only".into(),
+                }
+                .into())
+            }
+        }
+    }
+
+    /// Heads of one transaction, counted before any call: beyond them nothing can be published at once.
+    fn check_items(&self, run: &Run<'_>) -> Result<()> {
+        let tags = run.intent.tags();
+        let checks = run.boundary.iter().flat_map(|b| b.seen.keys()).filter(|tag| !tags.contains_key(*tag)).count();
+        let heads = tags.len() + checks;
+        if heads + 2 > TRANSACTION_ITEMS {
+            return Err(Refused::TooManyItems { items: heads + 2, limit: TRANSACTION_ITEMS }.into());
+        }
+        Ok(())
+    }
+
+    /// Whether it does not fit in one transaction, as its events lie now. An event too large for an item is refused.
+    fn is_large(&self, run: &Run<'_>) -> Result<bool> {
+        let mut stands: BTreeMap<Tag, Stand> = run.intent.tags().into_keys().map(|tag| (tag, Stand::default())).collect();
+        stands.extend(run.boundary.iter().flat_map(|b| b.seen.keys()).map(|tag| (tag.clone(), Stand::default())));
+        let now = self.dynamo().env().now();
+        // With the mark of a staged commit, which an event may have to bear.
+        let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: Some(run.intent.commit) };
+        let tables = Tables { events: &self.options().events, tags: &self.options().tags };
+        let this = Try { intent: &run.intent, tables, stamp, ticks: 0, stands: &stands, record: run.once.then_some(0) };
+        Ok(!fits(&this.whole()?))
+    }
+
+    /// Where every tag stands that is written or held: its head first, then its last row, strongly. A head that moves after it was read fails
+    /// the transaction; rows above a head are Sekiban's, and counted in.
+    async fn stands(&self, op: &Op, run: &mut Run<'_>) -> Result<BTreeMap<Tag, Stand>> {
+        let mut stands = BTreeMap::new();
+        if run.boundary.is_some() {
+            stands.extend(self.judge(op, run).await?);
+        }
+        let tags = run.intent.tags();
+        let free: Vec<&Tag> = tags.keys().filter(|tag| !stands.contains_key(*tag)).collect();
+        let found = try_join_all(free.iter().map(|tag| self.stand(op, tag))).await?;
+        stands.extend(free.into_iter().cloned().zip(found));
+        Ok(stands)
+    }
+
+    async fn known_head(&self, op: &Op, tag: &Tag) -> Result<Option<Head>> {
+        match self.remembered(tag) {
+            Some(head) => Ok(Some(head)),
+            None => self.head(op, tag, Freshness::Strong).await,
+        }
+    }
+
+    pub(super) async fn stand(&self, op: &Op, tag: &Tag) -> Result<Stand> {
+        let mut head = self.known_head(op, tag).await?;
+        let mut row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
+        let is_behind = |head: &Option<Head>, at: SortableId| head.is_none_or(|head| head.pos < at);
+        if row.as_ref().is_some_and(|row| is_behind(&head, row.at)) {
+            head = self.head(op, tag, Freshness::Strong).await?;
+            row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
+        }
+        let end = match (&row, head) {
+            (None, None) => End::default(),
+            (Some(row), head) if is_behind(&head, row.at) => {
+                let behind = self.count_rows(op, tag.as_str(), head.map(|head| head.pos)).await?;
+                metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(behind);
+                End::default().behind(std::slice::from_ref(row)).counting(head.map_or(0, |head| head.cnt) + behind)
+            }
+            (Some(row), Some(head)) => End::default().behind(std::slice::from_ref(row)).counting(head.cnt),
+            // Its rows have expired; what comes is counted on, and stands behind them.
+            (None, Some(head)) => End::default().counting(head.cnt),
+            (Some(_), None) => unreachable!("a row without a head is behind it"),
+        };
+        Ok(Stand { head, end })
+    }
+
+    /// The tags of the condition: nothing new on them that matches, or a conflict.
+    async fn judge(&self, op: &Op, run: &mut Run<'_>) -> Result<BTreeMap<Tag, Stand>> {
+        let Some(boundary) = &mut run.boundary else { return Ok(BTreeMap::new()) };
+        for _ in 0..64 {
+            let stands = try_join_all(boundary.seen.keys().map(|tag| self.stand(op, tag))).await?;
+            let still = boundary.seen.values().zip(&stands).all(|(end, stand)| end.id() == stand.end.id());
+            if still {
+                // Rows that have expired were read, and are in the model.
+                let stands = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| {
+                    let end = if stand.end.id().is_some() { end.counting(stand.end.count) } else { *end };
+                    (tag.clone(), Stand { end, ..stand })
+                });
+                return Ok(stands.collect());
+            }
+            let (met, seen) = self.read_covers(op, boundary.query, &boundary.seen).await?;
+            let gone = seen == boundary.seen;
+            boundary.seen = seen;
+            if !met.is_empty() {
+                let token = boundary.whole.then(|| self.held(boundary.query, boundary.seen.clone()).seal());
+                return Err(Error::conflict(met.into_iter().map(|stored| stored.event).collect(), token));
+            }
+            if gone {
+                // The last row that was read is not there any more: expired, or removed. Nothing is new.
+                let stands = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| (tag.clone(), Stand { end: *end, ..stand }));
+                return Ok(stands.collect());
+            }
+        }
+        Err(Error::unavailable(Reason::Throttled, "the tags of the condition kept moving"))
+    }
+
+    async fn landed(&self, op: &Op, run: &mut Run<'_>, ticks: u64, stands: &BTreeMap<Tag, Stand>) -> Result<Committed> {
+        let mut moved = BTreeMap::new();
+        for (tag, indexes) in run.intent.tags() {
+            let stand = stands.get(&tag).copied().unwrap_or_default();
+            let end = run.intent.end(ticks, &indexes, &stand);
+            run.ends.insert(tag.clone(), end.count);
+            moved.insert(tag, end);
+        }
+        if run.pieces.is_some() {
+            // It is recorded, whatever becomes of its rows here: who reads the tags finishes them.
+            if let Err(error) = self.finish(run.intent.commit).await {
+                tracing::warn!(commit = %run.intent.commit, %error, "a large commit was recorded; its rows are left to the next reader");
+            }
+        } else {
+            for (tag, end) in &moved {
+                self.remember(tag, Head { pos: end.id().unwrap_or(SortableId::MIN), cnt: end.count, pending: None });
+            }
+        }
+        self.side().ring();
+        let positions = self.positions(&run.intent, ticks)?;
+        let token = run.boundary.as_ref().map(|boundary| {
+            let mut covers = boundary.seen.clone();
+            for (tag, end) in &mut covers {
+                *end = moved.get(tag).copied().unwrap_or(*end);
+            }
+            self.held(boundary.query, covers).seal()
+        });
+        Ok(Committed::new(run.intent.commit, positions, token, op.units()))
+    }
+
+    /// A try whose answer was lost, or that landed late. What the tags counted then is read.
+    async fn landed_before(&self, op: &Op, run: &mut Run<'_>, ticks: u64) -> Result<Committed> {
+        self.note_ends(op, run).await?;
+        self.side().ring();
+        let positions = self.positions(&run.intent, ticks)?;
+        let token = run.boundary.as_ref().map(|boundary| {
+            let mut covers = boundary.seen.clone();
+            for (tag, indexes) in run.intent.tags() {
+                if let Some(end) = covers.get_mut(&tag) {
+                    *end = run.intent.end(ticks, &indexes, &Stand { head: None, end: *end });
+                }
+            }
+            self.held(boundary.query, covers).seal()
+        });
+        Ok(Committed::new(run.intent.commit, positions, token, op.units()))
+    }
+
+    fn positions(&self, intent: &Intent<'_>, ticks: u64) -> Result<Vec<Position>> {
+        let position = |n: usize| match intent.there.get(&n) {
+            Some(stored) => Some(stored.event.position),
+            None => intent.place(ticks, n).position(&intent.ids[n]),
+        };
+        let all: Option<Vec<_>> = (0..intent.events.len()).map(position).collect();
+        all.ok_or_else(|| Refused::Malformed { what: "sortable unique id", why: "it is before 1970".into() }.into())
+    }
+
+    fn moved_token(&self, run: &Run<'_>, landed: &[Stored]) -> Option<Held> {
+        let boundary = run.boundary.as_ref()?;
+        let mut covers = boundary.seen.clone();
+        for stored in landed {
+            for tag in &stored.event.tags {
+                if let Some(end) = covers.get_mut(tag) {
+                    *end = End::at(stored.at, stored.event.id, end.count + 1);
+                }
+            }
+        }
+        Some(self.held(boundary.query, covers))
+    }
+
+    /// What a failed try tells: our own commit, another's under our id, events that are there already, heads that moved.
+    async fn lost_race(
+        &self,
+        op: &Op,
+        run: &mut Run<'_>,
+        stands: &BTreeMap<Tag, Stand>,
+        parts: &[Part],
+        verdicts: Vec<Verdict>,
+    ) -> Result<Option<Committed>> {
+        let told: Vec<(Part, Box<Item>)> = parts
+            .iter()
+            .zip(verdicts)
+            .filter_map(|(part, verdict)| match verdict {
+                Verdict::Found(item) => Some((part.clone(), item)),
+                Verdict::Silent => None,
+            })
+            .collect();
+        let events = told.iter().filter_map(|(part, item)| match part {
+            Part::Event(index) => Some(item::stored(item).map(|stored| (*index, stored))),
+            _ => None,
+        });
+        let events = events.collect::<Result<Vec<_>>>()?;
+        // Of another try of ours: the heads of that one are not those of this one, but its events stand where it put them.
+        let ours =
+            |(index, stored): &(usize, Stored)| run.tried.iter().copied().find(|ticks| run.intent.place(*ticks, *index) == stored.at);
+        if run.intent.fixed.is_none()
+            && let Some(ticks) = events.iter().find_map(ours)
+        {
+            return self.landed_before(op, run, ticks).await.map(Some);
+        }
+        let met = told.iter().any(|(part, _)| *part == Part::Record) || (run.once && !events.is_empty());
+        if met && let Some(record) = self.record(op, run.intent.commit).await? {
+            run.ends.clone_from(&record.ends);
+            return self.recorded(op, &record, &run.intent).map(Some);
+        }
+        for (index, stored) in events {
+            self.note_there(run, index, stored)?;
+        }
+        // A head that failed is as it says, or gone: what was remembered of it is not.
+        let mut heads = self.heads();
+        let silent = told.is_empty();
+        heads.retain(|tag, _| !(silent && stands.contains_key(tag)));
+        for (part, item) in &told {
+            if let Part::Head(tag) = part {
+                heads.remove(tag);
+                match item::head(item)? {
+                    Head { pending: Some(_), .. } => {}
+                    head => {
+                        heads.insert(tag.clone(), head);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Places that the caller gives must stand behind all that is on their tags: else one who has read those would never see them. Whether
+    /// some of the events turned out to be there already.
+    async fn is_below(&self, op: &Op, run: &mut Run<'_>, stands: &BTreeMap<Tag, Stand>) -> Result<bool> {
+        let Some(fixed) = &run.intent.fixed else { return Ok(false) };
+        let tags = run.intent.tags();
+        let below = |(tag, indexes): (&Tag, &Vec<usize>)| {
+            let stand = stands.get(tag)?;
+            let last = stand.end.id().max(stand.head.map(|head| head.pos))?;
+            indexes.iter().find(|n| fixed[**n] <= last).map(|n| (fixed[*n], tag.clone(), last))
+        };
+        let Some((at, tag, last)) = tags.iter().find_map(below) else { return Ok(false) };
+        let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
+        let found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
+        let before = run.intent.there.len();
+        for (index, id) in ids.iter().enumerate() {
+            if let Some(stored) = found.get(id) {
+                self.note_there(run, index, stored.clone())?;
+            }
+        }
+        if run.intent.there.len() > before {
+            return Ok(true);
+        }
+        let why = format!("{at} does not stand behind {last}, the last of tag {tag}: events are recorded in order");
+        Err(Refused::Malformed { what: "sortable unique id", why }.into())
+    }
+
+    /// An event that is there under the id: the same one is not written again, another one is an error.
+    fn note_there(&self, run: &mut Run<'_>, index: usize, stored: Stored) -> Result<()> {
+        let intent = &mut run.intent;
+        let event = &intent.events[index];
+        let mut tags = event.tags().to_vec();
+        tags.sort_unstable();
+        let there = &stored.event;
+        if !run.unique && (there.event_type != *event.event_type() || there.data != *event.data() || there.tags != tags) {
+            let why = format!("event {} was recorded before with another type, body or tags", there.id);
+            return Err(Refused::Malformed { what: "event id", why }.into());
+        }
+        intent.there.insert(index, stored);
+        Ok(())
+    }
+
+    /// A large commit's events are not looked at one by one when they are published: known ones are refused before.
+    async fn refuse_known_ids(&self, op: &Op, intent: &Intent<'_>) -> Result<()> {
+        let given: Vec<String> = intent.events.iter().filter_map(Event::given_id).map(|id| id.to_string()).collect();
+        let found = self.events_by_id(op, given.iter(), Freshness::Strong).await?;
+        match found.values().next() {
+            None => Ok(()),
+            Some(stored) => {
+                let why = format!("event {} is there already, and the append is too large to leave it out", stored.event.id);
+                Err(Refused::Malformed { what: "event id", why }.into())
+            }
+        }
+    }
+
+    /// Every event was there before: nothing is written, and that is where they stand.
+    async fn all_there(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
+        let positions = run.intent.there.values().map(|stored| stored.event.position).collect();
+        let token = run.boundary.as_ref().map(|boundary| self.held(boundary.query, boundary.seen.clone()).seal());
+        for event in run.intent.events {
+            for tag in event.tags() {
+                let stand = self.stand(op, tag).await?;
+                run.ends.insert(tag.clone(), stand.end.count);
+            }
+        }
+        Ok(Committed::new(run.intent.commit, positions, token, op.units()))
+    }
+}
+
+pub(super) fn check_size(events: &[Event]) -> Result<()> {
+    if events.is_empty() {
+        return Err(Refused::Empty { what: "append" }.into());
+    }
+    if events.len() > MAX_EVENTS {
+        return Err(Refused::TooManyEvents { events: events.len(), limit: MAX_EVENTS }.into());
+    }
+    let bytes = events.iter().map(|event| event.data().len()).sum();
+    if bytes > MAX_COMMIT_BYTES {
+        return Err(Refused::TooLong { what: "append", bytes, limit: MAX_COMMIT_BYTES }.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Looking after the tables: every event on its tags, every row with its event, every head where its tag is; and mending what can be derived.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Sekiban;
+use super::item::{self, HASH, Placed, RANGE, Stamp};
+use crate::dynamo::item::{Attributes, Item};
+use crate::dynamo::{Freshness, Op};
+use crate::error::Result;
+use crate::event::Tag;
+use crate::layout::{Finding, Verified};
+
+/// Keys looked up at a time.
+const AT_ONCE: usize = 500;
+
+impl Sekiban {
+    /// Reads both tables once. With `repair`, rows that are missing are put again, from their events: nothing is ever deleted.
+    pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync), repair: bool) -> Result<Verified> {
+        let op = self.dynamo().long_op();
+        let mut report = Verified::default();
+        for (commit, _) in self.open_commits(&op).await? {
+            if repair {
+                self.finish(commit).await?;
+            }
+            let done = if repair { "it was finished" } else { "the next reader of its tags, or a repair, finishes it" };
+            report
+                .findings
+                .push(Finding { item: format!("commit {commit}"), problem: format!("published, and not all in rows yet: {done}") });
+        }
+        self.verify_events(&op, progress, repair, &mut report).await?;
+        self.verify_tags(&op, progress, &mut report).await?;
+        report.findings.sort_by(|a, b| (&a.item, &a.problem).cmp(&(&b.item, &b.problem)));
+        report.units = op.units();
+        Ok(report)
+    }
+
+    async fn verify_events(&self, op: &Op, progress: &(dyn Fn(u64) + Send + Sync), repair: bool, report: &mut Verified) -> Result<()> {
+        let mut start = None;
+        loop {
+            let (items, next) = self.dynamo().scan_page(op, &self.options().events, start).await?;
+            report.items += items.len() as u64;
+            let ours = |item: &&Item| self.keys().owns(item) && item.text(RANGE).is_ok_and(|sk| sk.starts_with("EVENT#"));
+            for items in items.iter().filter(ours).collect::<Vec<_>>().chunks(AT_ONCE) {
+                self.verify_rows_of(op, items, repair, report).await?;
+            }
+            progress(report.items);
+            match next {
+                Some(key) => start = Some(key),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// That each of these events has a row on each of its tags.
+    async fn verify_rows_of(&self, op: &Op, items: &[&Item], repair: bool, report: &mut Verified) -> Result<()> {
+        let mut wanted = BTreeMap::new();
+        for item in items {
+            let stored = match item::stored(item) {
+                Ok(stored) => stored,
+                Err(error) => {
+                    report.findings.push(Finding { item: item::describe(item), problem: error.to_string() });
+                    continue;
+                }
+            };
+            report.events += 1;
+            let (at, id, now) = (stored.at, stored.event.id, stored.event.recorded_at);
+            let event = stored.event.into_event();
+            let ttl = item.maybe_number("ttl").ok().flatten();
+            let stamp = Stamp { keys: self.keys(), shards: 1, now, ttl, staged: None };
+            for tag in event.tags() {
+                let row = stamp.tag_row(&Placed { id, at, event: &event }, tag);
+                wanted.insert((text_of(&row, HASH), text_of(&row, RANGE)), row);
+            }
+        }
+        let keys = wanted.keys().map(|(hash, range)| item::key(hash.clone(), range.clone())).collect();
+        for found in self.dynamo().get_many(op, &self.options().tags, keys, Freshness::Strong).await? {
+            wanted.remove(&(text_of(&found, HASH), text_of(&found, RANGE)));
+        }
+        for row in wanted.values() {
+            let problem = if repair { "was missing, and was put again" } else { "is missing: its event carries the tag" };
+            report.findings.push(Finding { item: item::describe(row), problem: format!("the row {problem}") });
+        }
+        if repair {
+            self.dynamo().put_many(op, &self.options().tags, wanted.into_values().collect()).await?;
+        }
+        Ok(())
+    }
+
+    async fn verify_tags(&self, op: &Op, progress: &(dyn Fn(u64) + Send + Sync), report: &mut Verified) -> Result<()> {
+        let mut start = None;
+        loop {
+            let (items, next) = self.dynamo().scan_page(op, &self.options().tags, start).await?;
+            report.items += items.len() as u64;
+            let mut rows = Vec::new();
+            for item in items.iter().filter(|item| self.keys().owns(item)) {
+                let Ok(pk) = item.text(HASH) else { continue };
+                if let Some(tag) = self.keys().rest(pk).strip_prefix("HEAD#") {
+                    self.verify_head(op, tag, item, report).await?;
+                } else if self.keys().rest(pk).starts_with("TAG#") {
+                    match item::tag_row(item) {
+                        Ok(row) => rows.push((item::describe(item), row)),
+                        Err(error) => report.findings.push(Finding { item: item::describe(item), problem: error.to_string() }),
+                    }
+                }
+            }
+            for rows in rows.chunks(AT_ONCE) {
+                let ids: BTreeSet<&String> = rows.iter().map(|(_, row)| &row.event).collect();
+                let found = self.events_by_id(op, ids.into_iter(), Freshness::Strong).await?;
+                for (described, row) in rows {
+                    let problem = match found.get(&row.event) {
+                        None => "its event is not there: Sekiban's reads of the tag fail",
+                        Some(stored) if stored.at != row.at => "its event stands elsewhere",
+                        Some(_) => continue,
+                    };
+                    report.findings.push(Finding { item: described.clone(), problem: problem.into() });
+                }
+            }
+            progress(report.items);
+            match next {
+                Some(key) => start = Some(key),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Rows above a head, or more of them than it counts, are of a writer that bumps no head.
+    async fn verify_head(&self, op: &Op, tag: &str, item: &Item, report: &mut Verified) -> Result<()> {
+        let mut finding = |problem: String| report.findings.push(Finding { item: item::describe(item), problem });
+        let head = match (item::head(item), Tag::new(tag)) {
+            (Ok(head), Ok(_)) => head,
+            (Err(error), _) | (_, Err(error)) => {
+                finding(error.to_string());
+                return Ok(());
+            }
+        };
+        let above = self.count_rows(op, tag, Some(head.pos)).await?;
+        let all = self.count_rows(op, tag, None).await?;
+        if above > 0 {
+            metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(above);
+            finding(format!("{above} rows stand above it: somebody who bumps no head writes this tag, and nothing fences that"));
+        } else if all > head.cnt {
+            finding(format!("it counts {} events, and there are {all} rows: some came late, from somebody who bumps no head", head.cnt));
+        }
+        Ok(())
+    }
+}
+
+fn text_of(item: &Item, name: &str) -> String {
+    item.text(name).unwrap_or_default().to_owned()
+}

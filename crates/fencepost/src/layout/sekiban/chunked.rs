@@ -1,0 +1,114 @@
+//! Sekiban's own way with large writes, where that is asked for: one chunk after the other, and an event with too many tags without a transaction.
+//! A reader may see a part of it, and so may a crash leave it.
+
+use std::collections::BTreeMap;
+
+use super::append::Run;
+use super::item::{Head, Placed, Stamp};
+use super::ops::{WriteOptions, Written};
+use super::plan::{Intent, TABLE_HASH, bump};
+use super::suid::SortableId;
+use super::{Large, Sekiban};
+use crate::dynamo::{Freshness, Op, Outcome, TRANSACTION_ITEMS};
+use crate::error::{Error, Reason, Refused, Result};
+use crate::event::{Event, Tag};
+
+impl Sekiban {
+    /// Greedily in the order given; an event that fits in no transaction comes alone.
+    pub(super) fn chunks(events: &[Event]) -> Vec<std::ops::Range<usize>> {
+        let mut chunks = Vec::new();
+        let (mut from, mut cost) = (0, 0);
+        for (n, event) in events.iter().enumerate() {
+            let this = 1 + 2 * event.tags().len();
+            if n > from && cost + this > TRANSACTION_ITEMS {
+                chunks.push(from..n);
+                (from, cost) = (n, 0);
+            }
+            cost += this;
+        }
+        chunks.push(from..events.len());
+        chunks
+    }
+
+    /// One transaction, or none where one event alone is too much for it.
+    pub(super) async fn write_chunk(
+        &self,
+        op: &Op,
+        events: &[Event],
+        places: &[SortableId],
+        options: WriteOptions,
+        written: &mut Written,
+        ends: &mut BTreeMap<Tag, u64>,
+    ) -> Result<()> {
+        if let [event] = events
+            && self.options().large == Large::Chunked
+            && 1 + 2 * event.tags().len() > TRANSACTION_ITEMS
+        {
+            return self.write_without_transaction(op, event, places[0], options, written, ends).await;
+        }
+        let mut intent = Intent::new(self.dynamo().env().new_commit_id(), events)?;
+        intent.fixed = Some(places.to_vec());
+        let mut run = Run::new(intent, false);
+        run.ttl = options.seconds();
+        run.published = true;
+        let done = self.tries(op, &mut run).await;
+        let committed = self.told(&run, done)?;
+        written.positions.extend(committed.positions);
+        written.duplicates.extend(run.intent.there.values().map(|stored| stored.event.id));
+        ends.extend(run.ends);
+        Ok(())
+    }
+
+    /// The event, then its rows, then their heads. What of it failed is taken back as far as Sekiban does: the event, not the rows. Sekiban would
+    /// write over an event that is there; here it is left.
+    async fn write_without_transaction(
+        &self,
+        op: &Op,
+        event: &Event,
+        at: SortableId,
+        options: WriteOptions,
+        written: &mut Written,
+        ends: &mut BTreeMap<Tag, u64>,
+    ) -> Result<()> {
+        let no_id = || Refused::Malformed { what: "event", why: "a write needs the id of each event".into() };
+        let id = event.given_id().ok_or_else(no_id)?;
+        if let Some(there) = self.stored_event(op, &id, Freshness::Strong).await? {
+            written.positions.push(there.event.position);
+            written.duplicates.push(id);
+            return Ok(());
+        }
+        self.record_shards(op).await?;
+        let now = self.dynamo().env().now();
+        let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: options.seconds(), staged: None };
+        let placed = Placed { id, at, event };
+        let position =
+            at.position(&id).ok_or_else(|| Refused::Malformed { what: "sortable unique id", why: "it is before 1970".into() })?;
+        let rows = event.tags().iter().map(|tag| stamp.tag_row(&placed, tag)).collect();
+        self.dynamo().put_many(op, &self.options().events, vec![stamp.event(&placed)?]).await?;
+        if let Err(error) = self.dynamo().put_many(op, &self.options().tags, rows).await {
+            self.dynamo().delete(op, &self.options().events, self.keys().event(&id.to_string())).await?;
+            return Err(error);
+        }
+        for tag in event.tags() {
+            ends.insert(tag.clone(), self.catch_head_up(op, tag).await?);
+        }
+        written.positions.push(position);
+        Ok(())
+    }
+
+    /// Moves a head to where its tag's rows are; how many there are.
+    async fn catch_head_up(&self, op: &Op, tag: &Tag) -> Result<u64> {
+        for _ in 0..64 {
+            let stand = self.stand(op, tag).await?;
+            let Some(pos) = stand.end.id().filter(|id| stand.head.is_none_or(|head| head.pos < *id)) else { return Ok(stand.end.count) };
+            let head = Head { pos, cnt: stand.end.count, pending: None };
+            let write = bump(&self.options().tags, self.keys().head(tag.as_str()), stand.head, head);
+            if let Outcome::Done = self.dynamo().write(op, TABLE_HASH, vec![write]).await? {
+                self.remember(tag, head);
+                return Ok(head.cnt);
+            }
+            self.heads().remove(tag);
+        }
+        Err(Error::unavailable(Reason::Throttled, "a head kept moving"))
+    }
+}

@@ -1,0 +1,418 @@
+//! Reading: heads, rows of a tag as whole commits, the events behind them, and all events by the index. Never a whole log in memory.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::pin::Pin;
+
+use futures::future::try_join_all;
+use futures::stream::{self, BoxStream, Peekable};
+use futures::{Stream, StreamExt, TryStreamExt};
+use uuid::Uuid;
+
+use super::item::{self, ALL_KEY, HASH, Head, INDEX, RANGE, SORTABLE, Stored, TagRow};
+use super::suid::SortableId;
+use super::token::End;
+use super::{LAYOUT, Sekiban};
+use crate::dynamo::item::text;
+use crate::dynamo::{Find, Freshness, Key, Op, Range};
+use crate::error::{Error, Reason, Refused, Result};
+use crate::event::{Recorded, Tag};
+use crate::log::{Consistency, Direction, ReadOptions};
+use crate::position::Position;
+use crate::query::Query;
+
+/// Rows of a tag that are asked for at a time; Sekiban's `QueryPageSize`.
+const PAGE: i32 = 1000;
+
+pub(super) fn freshness(consistency: Consistency) -> Freshness {
+    match consistency {
+        Consistency::Strong => Freshness::Strong,
+        Consistency::Eventual => Freshness::Eventual,
+    }
+}
+
+/// A walk over the rows of a tag: whole commits of our writers, whatever is being written meanwhile.
+///
+/// A query of DynamoDB's may show a part of a transaction, and the rows of a large commit come one after the other. What stands at or below
+/// the head was there, all of it, when the head was read. What stands above it is another writer's, Sekiban's, if the head has not moved
+/// since; else the rows are looked at again.
+#[derive(Debug)]
+pub(super) struct Walk {
+    tag: Tag,
+    pub(super) head: Option<Head>,
+    /// Behind, or in front of, this sort key.
+    from: Option<String>,
+    reverse: bool,
+    limit: i32,
+    fresh: Freshness,
+    done: bool,
+}
+
+impl Walk {
+    /// Backwards from here, where `reverse`.
+    pub(super) fn towards(self, reverse: bool, from: Option<String>) -> Walk {
+        Walk { reverse, from, ..self }
+    }
+}
+
+impl Sekiban {
+    /// The head of a tag, with no commit left unfinished.
+    pub(super) async fn head(&self, op: &Op, tag: &Tag, fresh: Freshness) -> Result<Option<Head>> {
+        let mut fresh = fresh;
+        for _ in 0..64 {
+            let found = self.dynamo().get(op, &self.options().tags, self.keys().head(tag.as_str()), fresh).await?;
+            let Some(head) = found.as_ref().map(item::head).transpose()? else { return Ok(None) };
+            match head.pending {
+                Some(commit) => self.finish(commit).await?,
+                None => {
+                    self.remember(tag, head);
+                    return Ok(Some(head));
+                }
+            }
+            fresh = Freshness::Strong;
+        }
+        Err(Error::unavailable(Reason::Throttled, "a tag kept getting large commits"))
+    }
+
+    /// The last row of a tag, whoever wrote it.
+    pub(super) async fn latest_row(&self, op: &Op, tag: &str, fresh: Freshness) -> Result<Option<TagRow>> {
+        let find = Find { reverse: true, limit: Some(1), freshness: fresh, ..self.rows_of(tag) };
+        let (items, _) = self.dynamo().page(op, &find, None).await?;
+        let row = items.first().map(item::tag_row).transpose()?;
+        if let Some(row) = &row {
+            self.saw(row.at);
+        }
+        Ok(row)
+    }
+
+    pub(super) fn rows_of(&self, tag: &str) -> Find {
+        Find::new(&self.options().tags, HASH, text(self.keys().tag(tag)))
+    }
+
+    /// How many rows of a tag stand behind this one.
+    pub(super) async fn count_rows(&self, op: &Op, tag: &str, behind: Option<SortableId>) -> Result<u64> {
+        let find = self.rows_of(tag);
+        let find = match behind {
+            Some(id) => find.range(Range::After(RANGE.into(), text(bound(id)))),
+            None => find,
+        };
+        self.dynamo().count(op, &find).await
+    }
+
+    pub(super) async fn walk(&self, op: &Op, tag: &Tag, from: Option<String>, fresh: Freshness) -> Result<Walk> {
+        let head = self.head(op, tag, fresh).await?;
+        Ok(Walk { tag: tag.clone(), head, from, reverse: false, limit: PAGE, fresh, done: false })
+    }
+
+    /// The next rows; none at the end.
+    pub(super) async fn step(&self, op: &Op, walk: &mut Walk) -> Result<Option<Vec<TagRow>>> {
+        while !walk.done {
+            let find = Find { reverse: walk.reverse, limit: Some(walk.limit), freshness: walk.fresh, ..self.rows_of(walk.tag.as_str()) };
+            let find = match (&walk.from, walk.reverse) {
+                (None, _) => find,
+                (Some(from), false) => find.range(Range::After(RANGE.into(), text(from.as_str()))),
+                (Some(from), true) => find.range(Range::Before(RANGE.into(), text(from.as_str()))),
+            };
+            let (items, more) = self.dynamo().page(op, &find, None).await?;
+            let mut rows = items.iter().map(item::tag_row).collect::<Result<Vec<_>>>()?;
+            let mut whole = more.is_none();
+            let above = |row: &TagRow, head: &Option<Head>| head.is_none_or(|head| row.at > head.pos);
+            if rows.iter().any(|row| above(row, &walk.head)) {
+                let now = self.head(op, &walk.tag, walk.fresh).await?;
+                if now != walk.head {
+                    let before = std::mem::replace(&mut walk.head, now);
+                    rows.retain(|row| !above(row, &before));
+                    // Backwards, what came meanwhile is not waited for, unless nothing was known at all.
+                    whole = whole && walk.reverse && before.is_some();
+                    if rows.is_empty() && !whole {
+                        walk.from = match (walk.reverse, before) {
+                            (true, Some(head)) => Some(bound(head.pos)),
+                            _ => walk.from.take(),
+                        };
+                        continue;
+                    }
+                }
+            }
+            rows.iter().for_each(|row| self.saw(row.at));
+            walk.done = whole;
+            walk.from = rows.last().map(TagRow::sort_key).or(walk.from.take());
+            return Ok((!rows.is_empty()).then_some(rows));
+        }
+        Ok(None)
+    }
+
+    /// All rows behind a place, and the head that they were read under.
+    pub(super) async fn view(&self, op: &Op, tag: &Tag, after: &End, fresh: Freshness) -> Result<(Vec<TagRow>, Option<Head>)> {
+        let mut walk = self.walk(op, tag, after.sort_key(), fresh).await?;
+        let mut all = Vec::new();
+        while let Some(rows) = self.step(op, &mut walk).await? {
+            all.extend(rows);
+        }
+        Ok((all, walk.head))
+    }
+
+    /// The events of rows, in their order.
+    pub(super) async fn hydrate(&self, op: &Op, rows: &[TagRow], fresh: Freshness) -> Result<Vec<Stored>> {
+        let ids: BTreeSet<&String> = rows.iter().map(|row| &row.event).collect();
+        let mut found = self.events_by_id(op, ids.iter().copied(), fresh).await?;
+        let missing: Vec<&String> = ids.into_iter().filter(|id| !found.contains_key(*id)).collect();
+        if !missing.is_empty() && fresh == Freshness::Eventual {
+            found.extend(self.events_by_id(op, missing.into_iter(), Freshness::Strong).await?);
+        }
+        let event = |row: &TagRow| match found.get(&row.event) {
+            Some(stored) if stored.at == row.at => Ok(stored.clone()),
+            Some(_) => {
+                Err(Error::corrupt(LAYOUT, format!("event {}: it stands elsewhere than a row of its tag says; run verify", row.event)))
+            }
+            None => Err(Error::corrupt(LAYOUT, format!("event {}: a tag names it, and it is not there; run verify", row.event))),
+        };
+        rows.iter().map(event).collect()
+    }
+
+    pub(super) async fn events_by_id(
+        &self,
+        op: &Op,
+        ids: impl Iterator<Item = &String>,
+        fresh: Freshness,
+    ) -> Result<HashMap<String, Stored>> {
+        let keys: Vec<_> = ids.map(|id| self.keys().event(id)).collect();
+        let mut found = HashMap::with_capacity(keys.len());
+        for item in self.dynamo().get_many(op, &self.options().events, keys, fresh).await? {
+            let id = match item.get(RANGE) {
+                Some(crate::dynamo::item::Value::S(sk)) => sk.trim_start_matches("EVENT#").to_owned(),
+                _ => continue,
+            };
+            found.insert(id, item::stored(&item)?);
+        }
+        Ok(found)
+    }
+
+    /// Events on a tag between two places, strongly read; rows whose event is missing are passed over.
+    pub(crate) async fn on_tag_between(&self, op: &Op, tag: &Tag, from: SortableId, to: SortableId) -> Result<Vec<Uuid>> {
+        let find = self.rows_of(tag.as_str()).range(Range::Between(RANGE.into(), text(format!("{from}#")), text(bound(to))));
+        let items: Vec<_> = self.dynamo().items(op, find).try_collect().await?;
+        let rows = items.iter().map(item::tag_row).collect::<Result<Vec<_>>>()?;
+        Ok(rows.iter().filter_map(|row| row.event.parse().ok()).collect())
+    }
+
+    /// Events by id, strongly read; those that are there.
+    pub(crate) async fn stored_events(&self, op: &Op, ids: &[Uuid]) -> Result<Vec<Stored>> {
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        Ok(self.events_by_id(op, ids.iter(), Freshness::Strong).await?.into_values().collect())
+    }
+
+    /// One event, if it is there.
+    pub(super) async fn stored_event(&self, op: &Op, id: &Uuid, fresh: Freshness) -> Result<Option<Stored>> {
+        let item = self.dynamo().get(op, &self.options().events, self.keys().event(&id.to_string()), fresh).await?;
+        item.as_ref().map(item::stored).transpose()
+    }
+
+    /// Events of a query, lazily.
+    pub(super) fn read_query<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {
+        if options.limit == Some(0) {
+            return stream::empty().boxed();
+        }
+        let eventual = options.consistency == Consistency::Eventual;
+        let after = match options.after.map(|position| SortableId::of(&position).map(|id| (id, position))) {
+            None => None,
+            Some(Some(after)) => Some(after),
+            Some(None) => {
+                let refused = Refused::Foreign { what: "position", of: "another store".into(), here: "this one".into() };
+                return stream::once(async move { Err(refused.into()) }).boxed();
+            }
+        };
+        let events = match self.covers(query) {
+            Ok(covers) => {
+                let sources = covers.into_iter().map(|tag| self.read_tag(tag, query, after, options).peekable()).collect();
+                merge(sources, options.direction, |event: &Recorded| event.position).boxed()
+            }
+            Err(_) if eventual => {
+                let reverse = options.direction == Direction::Backwards;
+                let all = self.all(after.map(|(id, _)| id), reverse, options.limit).map_ok(|stored| stored.event);
+                let behind =
+                    move |position: Position| after.is_none_or(|(_, after)| if reverse { position < after } else { position > after });
+                all.try_filter(move |event| std::future::ready(behind(event.position) && query.matches(&event.event_type, &event.tags)))
+                    .boxed()
+            }
+            Err(error) => return stream::once(async { Err(error) }).boxed(),
+        };
+        match options.limit {
+            Some(limit) => events.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed(),
+            None => events,
+        }
+    }
+
+    /// Events of one tag that match, in order.
+    fn read_tag<'a>(
+        &'a self,
+        tag: Tag,
+        query: &'a Query,
+        after: Option<(SortableId, Position)>,
+        options: ReadOptions,
+    ) -> BoxStream<'a, Result<Recorded>> {
+        let backwards = options.direction == Direction::Backwards;
+        let fresh = freshness(options.consistency);
+        let from = after.map(|(id, _)| if backwards { bound(id) } else { format!("{id}#") });
+        let filtered = query.items().iter().any(|item| !item.types().is_empty() || item.tags().len() > 1);
+        // A limit is pushed down; where the query leaves events out, or the first row is the place itself, pages are a little larger.
+        let limit = options
+            .limit
+            .map_or(PAGE, |n| i32::try_from(if filtered { n.saturating_mul(4).max(64) } else { n + 1 }).unwrap_or(PAGE).min(PAGE));
+        let pages = stream::once(async move {
+            let op = self.dynamo().long_op();
+            let walk = self.walk(&op, &tag, from, fresh).await?;
+            Ok::<_, Error>(self.pages(Walk { reverse: backwards, limit, ..walk }))
+        });
+        pages
+            .try_flatten()
+            .and_then(move |rows| async move {
+                let op = self.dynamo().long_op();
+                let mut events: Vec<Recorded> = self.hydrate(&op, &rows, fresh).await?.into_iter().map(|stored| stored.event).collect();
+                events.retain(|event| query.matches(&event.event_type, &event.tags));
+                events
+                    .retain(|event| after.is_none_or(|(_, after)| if backwards { event.position < after } else { event.position > after }));
+                Ok(stream::iter(events.into_iter().map(Ok)))
+            })
+            .try_flatten()
+            .boxed()
+    }
+
+    /// Pages of a walk.
+    pub(super) fn pages(&self, walk: Walk) -> impl Stream<Item = Result<Vec<TagRow>>> + Send + '_ {
+        stream::try_unfold(walk, move |mut walk| async move {
+            let op = self.dynamo().long_op();
+            Ok(self.step(&op, &mut walk).await?.map(|rows| (rows, walk)))
+        })
+    }
+
+    /// All events by the index, from an id on, itself included: a moment old perhaps. Lazily.
+    pub(super) fn all(
+        &self,
+        from: Option<SortableId>,
+        reverse: bool,
+        limit: Option<u64>,
+    ) -> impl Stream<Item = Result<Stored>> + Send + '_ {
+        stream::once(async move { self.sweep(from, reverse, limit).await })
+            .and_then(move |sweep| async move {
+                Ok(stream::try_unfold(
+                    sweep,
+                    move |mut sweep| async move { Ok(self.swept(&mut sweep).await?.map(|stored| (stored, sweep))) },
+                ))
+            })
+            .try_flatten()
+    }
+
+    /// Begins to read the index of all events, every shard that there may be.
+    pub(crate) async fn sweep(&self, from: Option<SortableId>, reverse: bool, limit: Option<u64>) -> Result<Sweep> {
+        let shards = self.shards(&self.dynamo().long_op()).await?;
+        let keys = std::iter::once(None).chain((0..shards).filter(|_| shards > 1).map(Some));
+        let part = |shard| {
+            let find = Find { reverse, limit: Some(page(limit, shards)), ..self.all_of(shard) };
+            let find = match from {
+                None => find,
+                Some(id) if reverse => find.range(Range::Between(SORTABLE.into(), text(SortableId::MIN.to_string()), text(id.to_string()))),
+                Some(id) => find.range(Range::From(SORTABLE.into(), text(id.to_string()))),
+            };
+            Shard { find, next: Some(None), ready: VecDeque::new() }
+        };
+        Ok(Sweep { shards: keys.map(part).collect(), reverse })
+    }
+
+    /// The next event of a sweep: shards are read side by side, a page at a time, and merged.
+    pub(crate) async fn swept(&self, sweep: &mut Sweep) -> Result<Option<Stored>> {
+        let op = self.dynamo().long_op();
+        loop {
+            let hungry = sweep.shards.iter_mut().filter(|shard| shard.ready.is_empty() && shard.next.is_some());
+            let pages = hungry.map(|shard| {
+                let op = &op;
+                async move {
+                    let Some(start) = shard.next.take() else { return Ok(()) };
+                    let (items, after) = self.dynamo().page(op, &shard.find, start).await?;
+                    for item in &items {
+                        let stored = item::stored(item)?;
+                        self.saw(stored.at);
+                        shard.ready.push_back(stored);
+                    }
+                    shard.next = after.map(Some);
+                    Ok::<_, Error>(())
+                }
+            });
+            if try_join_all(pages).await?.is_empty() {
+                break;
+            }
+        }
+        let fronts = sweep.shards.iter().enumerate().filter_map(|(n, shard)| Some((shard.ready.front()?.event.position, n)));
+        let next = if sweep.reverse { fronts.max() } else { fronts.min() };
+        Ok(next.and_then(|(_, n)| sweep.shards[n].ready.pop_front()))
+    }
+
+    /// A partition of the index of all events.
+    pub(super) fn all_of(&self, shard: Option<u32>) -> Find {
+        let find = Find::new(&self.options().events, ALL_KEY, text(self.keys().all_events(shard)));
+        Find { index: Some(INDEX.into()), freshness: Freshness::Eventual, ..find }
+    }
+}
+
+/// Reading the index of all events, as far as it has come.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    shards: Vec<Shard>,
+    reverse: bool,
+}
+
+#[derive(Debug)]
+struct Shard {
+    find: Find,
+    /// Where its next page begins; none: it is at its end.
+    next: Option<Option<Key>>,
+    ready: VecDeque<Stored>,
+}
+
+/// Behind every row of this id: rows are called by it, `#`, and the event's.
+pub(super) fn bound(id: SortableId) -> String {
+    format!("{id}$")
+}
+
+fn page(limit: Option<u64>, shards: u32) -> i32 {
+    let share = |limit: u64| i32::try_from(limit.div_ceil(shards.into())).unwrap_or(PAGE).clamp(1, PAGE);
+    limit.map_or(PAGE, share)
+}
+
+type Source<'a, T> = Peekable<BoxStream<'a, Result<T>>>;
+
+/// Several ordered sources as one, each event once.
+fn merge<'a, T: Send + 'a>(
+    sources: Vec<Source<'a, T>>,
+    direction: Direction,
+    place: impl Fn(&T) -> Position + Copy + Send + 'a,
+) -> impl Stream<Item = Result<T>> + Send + 'a {
+    stream::try_unfold((sources, None::<Position>), move |(mut sources, mut last)| async move {
+        loop {
+            let mut best: Option<(usize, Option<Position>)> = None;
+            for (at, source) in sources.iter_mut().enumerate() {
+                let position = match Pin::new(source).peek().await {
+                    None => continue,
+                    Some(Ok(event)) => place(event),
+                    Some(Err(_)) => {
+                        best = Some((at, None));
+                        break;
+                    }
+                };
+                let first = |a: Position, b: Position| match direction {
+                    Direction::Forwards => a.cmp(&b),
+                    Direction::Backwards => b.cmp(&a),
+                };
+                if best.is_none_or(|(_, so_far)| so_far.is_some_and(|so_far| first(position, so_far) == Ordering::Less)) {
+                    best = Some((at, Some(position)));
+                }
+            }
+            let Some((at, position)) = best else { return Ok(None) };
+            let Some(event) = sources[at].next().await else { continue };
+            let event = event?;
+            if last != position {
+                last = position;
+                return Ok(Some((event, (sources, last))));
+            }
+        }
+    })
+}

@@ -1,0 +1,311 @@
+//! Large commits: staged where no reader looks, published in one transaction with their heads, then put into rows, by their writer or by
+//! whoever meets a head that waits for them. And the record of a commit, by which it is found again.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use futures::future::try_join_all;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::item::{self, HASH, Placed, RANGE, Stamp};
+use super::plan::{COUNT, DIGEST, ENDS, IDS, Intent, PIECES, RECORD, ROWS_TTL, SHARDS, TABLE_HASH, TICKS, WRITTEN, clear};
+use super::suid::SortableId;
+use super::{LAYOUT, Sekiban};
+use crate::dynamo::item::{Attributes, Item, Malformed, as_number, binary, number, text, wrong};
+use crate::dynamo::{Find, Freshness, Op, Outcome, Range, Write};
+use crate::error::{Error, Refused, Result};
+use crate::event::{CommitId, Event, Metadata, Tag};
+use crate::layout::Collected;
+use crate::log::Committed;
+use crate::side::item::{pack, unpack};
+
+/// Bytes of a commit in one item.
+const PIECE: usize = 380 * 1024;
+const DATA: &str = "data";
+const STAGED_AT: &str = "at";
+/// How many heads, or conditional puts, go out at once.
+const AT_ONCE: usize = 16;
+
+/// One event as it is staged.
+#[derive(Debug, Serialize, Deserialize)]
+struct StagedEvent {
+    id: Uuid,
+    given: bool,
+    /// Its place, where the caller gave it.
+    at: Option<SortableId>,
+    event_type: String,
+    data: Bytes,
+    tags: Vec<Tag>,
+    /// As JSON: its map of anything has no fixed shape.
+    meta: String,
+}
+
+impl StagedEvent {
+    fn event(&self) -> Result<Event> {
+        let meta: Metadata = serde_json::from_str(&self.meta).unwrap_or_default();
+        let bare = Event::new(&self.event_type, self.data.clone())?.id(self.id).meta(meta);
+        Ok(self.tags.iter().fold(bare, |event, tag| event.with_tag(tag.clone())))
+    }
+}
+
+/// What is recorded of a commit under its id.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    commit: CommitId,
+    digest: Vec<u8>,
+    ticks: u64,
+    count: u64,
+    /// Where the caller gave them.
+    ids: Option<Vec<Uuid>>,
+    /// None: it fitted in one transaction.
+    pieces: Option<u64>,
+    written: Timestamp,
+    shards: u32,
+    ttl: Option<u64>,
+    pub(super) ends: BTreeMap<Tag, u64>,
+}
+
+impl Record {
+    fn of_item(commit: CommitId, item: &Item) -> Result<Record> {
+        let read = || {
+            let ends = item.maybe_map(ENDS)?.into_iter().flatten();
+            let ends = ends.map(|(tag, count)| Some((Tag::new(tag).ok()?, as_number(count)?)));
+            let ids = item.maybe_bytes(IDS)?.map(|bytes| bytes.chunks_exact(16).filter_map(|id| Uuid::from_slice(id).ok()).collect());
+            Ok(Record {
+                commit,
+                digest: item.bytes(DIGEST)?.to_vec(),
+                ticks: item.number(TICKS)?,
+                count: item.number(COUNT)?,
+                ids,
+                pieces: item.maybe_number(PIECES)?,
+                written: item.text(WRITTEN)?.parse().map_err(|_| wrong(WRITTEN, "a time"))?,
+                shards: u32::try_from(item.number(SHARDS)?).map_err(|_| wrong(SHARDS, "a number of shards"))?,
+                ttl: item.maybe_number(ROWS_TTL)?,
+                ends: ends.collect::<Option<_>>().ok_or_else(|| wrong(ENDS, "counts of tags"))?,
+            })
+        };
+        read().map_err(|malformed: Malformed| item::corrupt(item, &malformed))
+    }
+
+    fn id(&self, index: u64) -> Uuid {
+        let at = usize::try_from(index).unwrap_or(usize::MAX);
+        self.ids.as_ref().and_then(|ids| ids.get(at).copied()).unwrap_or_else(|| self.commit.event_id(at))
+    }
+}
+
+impl Sekiban {
+    pub(super) async fn record(&self, op: &Op, commit: CommitId) -> Result<Option<Record>> {
+        let found = self.dynamo().get(op, &self.options().events, self.keys().commit(commit, RECORD), Freshness::Strong).await?;
+        found.map(|item| Record::of_item(commit, &item)).transpose()
+    }
+
+    /// The outcome that a record tells, if it is of these events.
+    pub(super) fn recorded(&self, op: &Op, record: &Record, intent: &Intent<'_>) -> Result<Committed> {
+        if record.digest != intent.digest {
+            return Err(Refused::Reused { commit: intent.commit }.into());
+        }
+        self.outcome(op, record)
+    }
+
+    fn outcome(&self, op: &Op, record: &Record) -> Result<Committed> {
+        let place = |n: u64| {
+            let id = record.id(n);
+            SortableId::new(record.ticks + n, &id).position(&id)
+        };
+        let positions: Option<Vec<_>> = (0..record.count).map(place).collect();
+        let positions = positions.ok_or_else(|| Error::corrupt(LAYOUT, format!("commit {}: it is before 1970", record.commit)))?;
+        Ok(Committed::new(record.commit, positions, None, op.units()))
+    }
+
+    /// A commit by its id alone; to a stream, with its version there.
+    pub(super) async fn find_commit(&self, op: &Op, commit: CommitId, stream: Option<&Tag>) -> Result<Option<(Committed, u64)>> {
+        let Some(record) = self.record(op, commit).await? else { return Ok(None) };
+        let count = match stream {
+            None => 0,
+            Some(tag) => *record.ends.get(tag).ok_or_else(|| Refused::Foreign {
+                what: "commit",
+                of: "other streams".into(),
+                here: format!("stream {tag}"),
+            })?,
+        };
+        Ok(Some((self.outcome(op, &record)?, count)))
+    }
+
+    /// Puts the events where nobody looks, in pieces; how many.
+    pub(super) async fn stage(&self, op: &Op, intent: &Intent<'_>) -> Result<u64> {
+        let staged = intent.events.iter().zip(&intent.ids).enumerate().map(|(n, (event, id))| StagedEvent {
+            id: *id,
+            given: event.given_id().is_some(),
+            at: intent.fixed.as_ref().and_then(|fixed| fixed.get(n).copied()),
+            event_type: event.event_type().as_str().into(),
+            data: event.data().clone(),
+            tags: event.tags().to_vec(),
+            meta: serde_json::to_string(event.metadata()).unwrap_or_default(),
+        });
+        let staged: Vec<_> = staged.collect();
+        let bytes = postcard::to_stdvec(&staged).map_err(|_| Error::corrupt(LAYOUT, "events that cannot be staged"))?;
+        let packed = pack(&bytes);
+        let now = u64::try_from(self.dynamo().env().now().as_microsecond()).unwrap_or(0);
+        let pieces: Vec<Item> = packed
+            .chunks(PIECE)
+            .enumerate()
+            .map(|(n, piece)| {
+                let mut item = self.keys().commit(intent.commit, &format!("{n:06}"));
+                item.insert(DATA.into(), binary(piece));
+                item.insert(STAGED_AT.into(), number(now));
+                item
+            })
+            .collect();
+        let count = pieces.len() as u64;
+        self.dynamo().put_many(op, &self.options().events, pieces).await?;
+        Ok(count)
+    }
+
+    /// Puts a published commit into rows and lets go of its heads. Whoever does it, how often, and however many at once: the rows are the same.
+    pub(crate) async fn finish(&self, commit: CommitId) -> Result<()> {
+        let op = &self.dynamo().long_op();
+        let Some(record) = self.record(op, commit).await? else { return Ok(()) };
+        let Some(pieces) = record.pieces else { return Ok(()) };
+        let items = self.pieces(op, commit).await?;
+        // Pieces are removed when all is done: somebody else was here.
+        if (items.len() as u64) < pieces {
+            return self.close(op, commit).await;
+        }
+        let staged = unstage(commit, &items)?;
+        let events = staged.iter().map(StagedEvent::event).collect::<Result<Vec<_>>>()?;
+        let stamp = Stamp { keys: self.keys(), shards: record.shards, now: record.written, ttl: record.ttl, staged: Some(commit) };
+        let placed = || {
+            staged.iter().zip(&events).enumerate().map(|(n, (staged, event))| {
+                let at = staged.at.unwrap_or_else(|| SortableId::new(record.ticks + n as u64, &staged.id));
+                (staged.given, Placed { id: staged.id, at, event })
+            })
+        };
+        let (mut plain, mut careful) = (Vec::new(), Vec::new());
+        for (given, placed) in placed() {
+            let item = stamp.event(&placed)?;
+            if given { careful.push(item) } else { plain.push(item) }
+        }
+        let table = &self.options().events;
+        self.dynamo().put_many(op, table, plain).await?;
+        // An id of the caller's may have come to somebody else meanwhile: that event stays.
+        self.each(op, careful.into_iter().map(|item| Write::PutNew { table: table.clone(), item }).collect()).await?;
+        let rows: Vec<Item> = placed()
+            .flat_map(|(_, placed)| placed.event.tags().iter().map(|tag| stamp.tag_row(&placed, tag)).collect::<Vec<_>>())
+            .collect();
+        self.dynamo().put_many(op, &self.options().tags, rows).await?;
+        let mut clears = Vec::with_capacity(record.ends.len());
+        for tag in record.ends.keys() {
+            clears.push(clear(&self.options().tags, self.keys().head(tag.as_str()), commit));
+        }
+        self.each(op, clears).await?;
+        self.close(op, commit).await?;
+        for item in items {
+            let key = item.into_iter().filter(|(name, _)| name == HASH || name == RANGE).collect();
+            self.dynamo().delete(op, table, key).await?;
+        }
+        self.side().ring();
+        Ok(())
+    }
+
+    /// Writes of their own, several at once; whether a condition failed does not matter.
+    async fn each(&self, op: &Op, writes: Vec<Write>) -> Result<()> {
+        let mut rest = writes.into_iter();
+        loop {
+            let some: Vec<_> = rest.by_ref().take(AT_ONCE).map(|write| self.dynamo().write(op, TABLE_HASH, vec![write])).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            try_join_all(some).await?;
+        }
+    }
+
+    async fn close(&self, op: &Op, commit: CommitId) -> Result<()> {
+        let open = item::key(self.keys().open_commits(), commit.to_string());
+        self.dynamo().delete(op, &self.options().events, open).await
+    }
+
+    async fn pieces(&self, op: &Op, commit: CommitId) -> Result<Vec<Item>> {
+        let key = self.keys().commit(commit, "");
+        let Some(hash) = key.get(HASH) else { return Ok(Vec::new()) };
+        let find = Find::new(&self.options().events, HASH, hash.clone());
+        // At most 64 MiB: never a thousand of them.
+        let find = find.range(Range::Begins(RANGE.into(), text("000")));
+        self.dynamo().items(op, find).try_collect().await
+    }
+
+    /// Commits that are published and may not be in rows yet, with the tick of their first event. Strongly read.
+    pub(crate) async fn open_commits(&self, op: &Op) -> Result<Vec<(CommitId, u64)>> {
+        let find = Find::new(&self.options().events, HASH, text(self.keys().open_commits()));
+        let items: Vec<Item> = self.dynamo().items(op, find).try_collect().await?;
+        let open = items.iter().filter_map(|item| Some((CommitId(item.text(RANGE).ok()?.parse().ok()?), item.number(TICKS).ok()?)));
+        Ok(open.collect())
+    }
+
+    fn tombstone(&self, commit: CommitId) -> Write {
+        let mut item = self.keys().commit(commit, RECORD);
+        item.insert(DIGEST.into(), binary([0u8; 0]));
+        item.insert(TICKS.into(), number(0));
+        item.insert(COUNT.into(), number(0));
+        item.insert(WRITTEN.into(), text(item::written(self.dynamo().env().now())));
+        item.insert(SHARDS.into(), number(1));
+        Write::PutNew { table: self.options().events.clone(), item }
+    }
+
+    /// Deletes pieces that were never published, of commits older than this. Reads the whole events table.
+    pub(crate) async fn collect_garbage(&self, older_than: std::time::Duration) -> Result<Collected> {
+        let op = self.dynamo().long_op();
+        let now = u64::try_from(self.dynamo().env().now().as_microsecond()).unwrap_or(0);
+        let before = now.saturating_sub(u64::try_from(older_than.as_micros()).unwrap_or(u64::MAX));
+        let mut collected = Collected::default();
+        let mut dead: BTreeMap<CommitId, Vec<Item>> = BTreeMap::new();
+        let mut start = None;
+        loop {
+            let (items, next) = self.dynamo().scan_page(&op, &self.options().events, start).await?;
+            for item in items.into_iter().filter(|item| self.keys().owns(item)) {
+                let commit = item.text(HASH).ok().and_then(|pk| self.keys().rest(pk).strip_prefix("COMMIT#")?.parse().ok()).map(CommitId);
+                if let (Some(commit), Ok(at)) = (commit, item.number(STAGED_AT))
+                    && at < before
+                {
+                    dead.entry(commit).or_default().push(item);
+                }
+            }
+            match next {
+                Some(key) => start = Some(key),
+                None => break,
+            }
+        }
+        for (commit, items) in dead {
+            collected.seen += 1;
+            // One that is published is finished instead; what that leaves is nothing.
+            if self.record(&op, commit).await?.is_some() {
+                self.finish(commit).await?;
+                continue;
+            }
+            // Its writer, if it lives, finds this where its record would go, and publishes nothing.
+            if let Outcome::Failed { .. } = self.dynamo().write(&op, TABLE_HASH, vec![self.tombstone(commit)]).await? {
+                continue;
+            }
+            collected.sets += 1;
+            for item in items {
+                collected.chunks += 1;
+                let key = item.into_iter().filter(|(name, _)| name == HASH || name == RANGE).collect();
+                self.dynamo().delete(&op, &self.options().events, key).await?;
+            }
+        }
+        collected.units = op.units();
+        Ok(collected)
+    }
+}
+
+fn unstage(commit: CommitId, items: &[Item]) -> Result<Vec<StagedEvent>> {
+    let corrupt = || Error::corrupt(LAYOUT, format!("commit {commit}: what was staged cannot be read"));
+    let mut packed = Vec::new();
+    for item in items {
+        packed.extend_from_slice(item.bytes(DATA).map_err(|_| corrupt())?);
+    }
+    let bytes = unpack(&packed).ok_or_else(corrupt)?;
+    postcard::from_bytes(&bytes).map_err(|_| corrupt())
+}

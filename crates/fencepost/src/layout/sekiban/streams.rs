@@ -1,0 +1,257 @@
+//! Streams: a stream is a tag, and its version the number of events that carry it.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+
+use super::Sekiban;
+use super::item::TagRow;
+use super::read::freshness;
+use super::token::{End, Held};
+use crate::dynamo::item::{Attributes, Item, number, text};
+use crate::dynamo::{Freshness, Op, Write, report};
+use crate::error::{Error, Refused, Result};
+use crate::event::{CommitId, Recorded, StreamName, Tag};
+use crate::log::{After, Answer, Append, Committed, Direction};
+use crate::position::Token;
+use crate::query::Query;
+use crate::side::item::corrupt;
+use crate::side::{body, put_body};
+use crate::state::check_name;
+use crate::stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore};
+
+const VERSION: &str = "n";
+const END: &str = "e";
+
+impl Sekiban {
+    fn stream_token(&self, tag: &Tag, end: End) -> Token {
+        self.held(&Query::of_tag(tag.clone()), [(tag.clone(), end)].into()).seal()
+    }
+
+    fn stream_end(&self, token: &Token, tag: &Tag) -> Result<End> {
+        let held = Held::open(token, self.namespace())?;
+        let foreign = || Refused::Foreign { what: "token", of: "another stream".into(), here: format!("stream {tag}") };
+        held.covers.get(tag).copied().ok_or_else(|| foreign().into())
+    }
+
+    /// Events of rows, numbered from the one behind so many.
+    async fn numbered(&self, op: &Op, rows: &[TagRow], before: u64, fresh: Freshness) -> Result<Vec<Recorded>> {
+        let events = self.hydrate(op, rows, fresh).await?.into_iter().zip(before + 1..);
+        Ok(events.map(|(stored, number)| Recorded { version: Some(number), ..stored.event }).collect())
+    }
+
+    async fn load_stream(&self, op: &Op, stream: &StreamName, options: &LoadOptions) -> Result<Loaded> {
+        let tag = Tag::from(stream);
+        let fresh = freshness(options.consistency);
+        let mut snapshots = Vec::new();
+        let after = match (&options.since, &options.origin) {
+            (Some(token), _) => self.stream_end(token, &tag)?,
+            (None, Origin::Start) => End::default(),
+            (None, Origin::Snapshot(names)) => match self.newest_snapshot(op, &tag, names).await? {
+                None => End::default(),
+                Some((name, end, state)) => {
+                    snapshots.push(Snapshot::at(name, end.count, state));
+                    end
+                }
+            },
+            (None, Origin::Latest) => {
+                let end = self.stand(op, &tag).await?.end;
+                let event = match end.event() {
+                    Some(id) => self.stored_event(op, &id, Freshness::Strong).await?,
+                    None => None,
+                };
+                let events = event.map(|stored| Recorded { version: Some(end.count), ..stored.event });
+                return Ok(Loaded::new(Vec::new(), events.into_iter().collect(), end.count, self.stream_token(&tag, end), op.units()));
+            }
+        };
+        let (rows, _) = self.view(op, &tag, &after, fresh).await?;
+        let events = self.numbered(op, &rows, after.count, fresh).await?;
+        let end = after.behind(&rows);
+        Ok(Loaded::new(snapshots, events, end.count, self.stream_token(&tag, end), op.units()))
+    }
+
+    async fn append_stream(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
+        let tag = Tag::from(stream);
+        for snapshot in &step.snapshots {
+            check_name("snapshot name", &snapshot.name)?;
+        }
+        let events = step.events.into_iter().map(|event| {
+            let bare = crate::event::Event::new(event.event_type(), event.data().clone())?.with_tag(tag.clone());
+            let mut tagged = bare.meta(event.metadata().clone());
+            if let Some(id) = event.given_id() {
+                tagged = tagged.id(id);
+            }
+            Ok(event.tags().iter().fold(tagged, |tagged, tag| tagged.with_tag(tag.clone())))
+        });
+        let mut append = Append::new(events.collect::<Result<Vec<_>>>()?);
+        append.commit = step.commit;
+        append.base = step.base;
+        if append.events().is_empty() {
+            return Err(Refused::Empty { what: "append" }.into());
+        }
+        let after = match step.expect {
+            Expect::Any => None,
+            Expect::None => Some(After::Nothing),
+            Expect::Token(token) => {
+                self.stream_end(&token, &tag)?;
+                Some(After::Token(token))
+            }
+            // A repeat may find its own events where the version was: it is looked for before the version is judged.
+            Expect::Version(version) => match self.at_version(op, &tag, version).await? {
+                Ok(end) => Some(After::Token(self.stream_token(&tag, end))),
+                Err(conflict) if append.commit.is_none() => return Err(conflict),
+                Err(conflict) => {
+                    let (mut committed, count) = self.recorded_before(op, &append, Some(&tag)).await?.ok_or(conflict)?;
+                    committed.version = Some(count);
+                    return Ok(committed);
+                }
+            },
+        };
+        if let Some(after) = after {
+            append = append.unless(Query::of_tag(tag.clone()), after);
+        }
+        let (mut committed, count) = self.append_commit(op, &append, Some(&tag)).await?;
+        committed.version = Some(count);
+        if !step.snapshots.is_empty() {
+            self.save_snapshots(op, &tag, &step.snapshots, &committed, append.events()).await;
+        }
+        committed.units = op.units();
+        Ok(committed)
+    }
+
+    /// The stream's end, if it has exactly this many events; else the conflict.
+    async fn at_version(&self, op: &Op, tag: &Tag, version: u64) -> Result<std::result::Result<End, Error>> {
+        let end = self.stand(op, tag).await?.end;
+        if end.count == version {
+            return Ok(Ok(end));
+        }
+        let (rows, _) = self.view(op, tag, &End::default(), Freshness::Strong).await?;
+        let end = End::default().behind(&rows);
+        if end.count == version {
+            return Ok(Ok(end));
+        }
+        let known = usize::try_from(version).unwrap_or(usize::MAX).min(rows.len());
+        let events = self.numbered(op, &rows[known..], known as u64, Freshness::Strong).await?;
+        Ok(Err(Error::conflict(events, Some(self.stream_token(tag, end)))))
+    }
+
+    /// The commit has landed: a snapshot that cannot be stored does not undo it.
+    async fn save_snapshots(&self, op: &Op, tag: &Tag, snapshots: &[Snapshot], committed: &Committed, events: &[crate::event::Event]) {
+        let last = events.len().saturating_sub(1);
+        let id = events.last().and_then(|event| event.given_id()).unwrap_or_else(|| committed.commit.event_id(last));
+        let at = committed.last().and_then(|position| super::SortableId::of(&position));
+        let (Some(at), Some(version)) = (at, committed.version) else { return };
+        for snapshot in snapshots {
+            if let Err(error) = self.save_snapshot(op, tag, snapshot, End::at(at, id, version)).await {
+                tracing::warn!(stream = tag.as_str(), snapshot = snapshot.name, %error, "the events were recorded, the snapshot was not");
+            }
+        }
+    }
+
+    async fn save_snapshot(&self, op: &Op, tag: &Tag, snapshot: &Snapshot, end: End) -> Result<()> {
+        let mut item = self.side().key("s", &snapshot.name, tag.as_str());
+        item.insert(VERSION.into(), number(end.count));
+        item.insert(END.into(), text(self.stream_token(tag, end).to_string()));
+        put_body(&mut item, &snapshot.state)?;
+        let condition = format!("attribute_not_exists(#h) OR {VERSION} < :e");
+        let values = Item::from([(":e".into(), number(end.count))]);
+        self.side().put(op, Write::PutIf { table: self.side().table().into(), item, condition, values }).await?;
+        Ok(())
+    }
+
+    /// The newest of a stream's snapshots with one of these names.
+    async fn newest_snapshot(&self, op: &Op, tag: &Tag, names: &[String]) -> Result<Option<(String, End, Bytes)>> {
+        let mut newest: Option<(String, End, Bytes)> = None;
+        for name in names {
+            check_name("snapshot name", name)?;
+            let Some(item) = self.side().get(op, self.side().key("s", name, tag.as_str())).await? else { continue };
+            let wrong = |m| corrupt(&item, &m);
+            let token: Token = item.text(END).map_err(wrong)?.parse()?;
+            let end = self.stream_end(&token, tag)?;
+            if newest.as_ref().is_none_or(|(_, so_far, _)| so_far.count < end.count) {
+                newest = Some((name.clone(), end, body(&item).map_err(wrong)?));
+            }
+        }
+        Ok(newest)
+    }
+
+    fn read_stream_lazily<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
+        if options.limit == Some(0) {
+            return stream::empty().boxed();
+        }
+        let backwards = options.direction == Direction::Backwards;
+        let fresh = freshness(options.consistency);
+        let start = async move {
+            let op = self.dynamo().long_op();
+            let tag = Tag::from(stream);
+            let walk = self.walk(&op, &tag, None, fresh).await?;
+            // Backwards, rows are numbered from their count; those above the head, Sekiban's, are counted with them.
+            let last = if backwards { self.stand(&op, &tag).await?.end } else { End::default() };
+            let from = last.sort_key().map(|key| format!("{key}$")).filter(|_| backwards);
+            Ok::<_, Error>((walk.towards(backwards, from), if backwards { last.count } else { 0 }))
+        };
+        let wanted = move |version: u64| match options.after {
+            None => true,
+            Some(after) if backwards => version < after,
+            Some(after) => version > after,
+        };
+        let pages = stream::once(start).and_then(move |(walk, count)| async move {
+            Ok(self.pages(walk).map_ok(move |rows| rows).scan(count, move |count, rows| {
+                let numbered = rows.map(|rows| {
+                    let number = |row: TagRow| {
+                        if backwards {
+                            *count = count.saturating_sub(1);
+                            (row, *count + 1)
+                        } else {
+                            *count += 1;
+                            (row, *count)
+                        }
+                    };
+                    rows.into_iter().map(number).filter(|(_, version)| wanted(*version)).collect::<Vec<_>>()
+                });
+                std::future::ready(Some(numbered))
+            }))
+        });
+        let events = pages.try_flatten().and_then(move |numbered| async move {
+            let op = self.dynamo().long_op();
+            let (rows, versions): (Vec<TagRow>, Vec<u64>) = numbered.into_iter().unzip();
+            let events = self.hydrate(&op, &rows, fresh).await?.into_iter().zip(versions);
+            Ok(stream::iter(events.map(|(stored, version)| Ok(Recorded { version: Some(version), ..stored.event })).collect::<Vec<_>>()))
+        });
+        let events = events.try_flatten();
+        match options.limit {
+            Some(limit) => events.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed(),
+            None => events.boxed(),
+        }
+    }
+}
+
+#[async_trait]
+impl StreamStore for Sekiban {
+    async fn load(&self, stream: &StreamName, options: LoadOptions) -> Result<Loaded> {
+        let op = self.dynamo().op();
+        let loaded = self.load_stream(&op, stream, &options).await;
+        report("load", &op);
+        loaded
+    }
+
+    async fn append(&self, stream: &StreamName, step: Step) -> Result<Committed> {
+        let op = self.dynamo().op();
+        let committed = self.append_stream(&op, stream, step).await.map_err(|error| error.costing(op.units()));
+        report("append", &op);
+        committed
+    }
+
+    async fn committed(&self, stream: &StreamName, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        let op = self.dynamo().op();
+        let found = self.find_commit(&op, commit, Some(&Tag::from(stream))).await;
+        report("committed", &op);
+        let found = found?.map(|(committed, count)| Committed { version: Some(count), ..committed });
+        Ok(Answer::new(found, op.units()))
+    }
+
+    fn read<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
+        self.read_stream_lazily(stream, options)
+    }
+}

@@ -1,0 +1,395 @@
+//! event-store-adapter-rs 3.0.6 and 5.2.0, as they are published, and this store on the same tables.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::types::AttributeValue;
+use chrono::{DateTime, Utc};
+use esa_v3::types::EventStore as _;
+use fencepost::moving::Copy;
+use fencepost::{Engine, Env, Error, Event, Expect, IndexOptions, LoadOptions, Metadata, Snapshot, Step, Store, StreamName};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// An aggregate's id, to both generations.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Id(String);
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user-{}", self.0)
+    }
+}
+impl esa_v3::types::AggregateId for Id {
+    fn type_name(&self) -> String {
+        "user".into()
+    }
+    fn value(&self) -> String {
+        self.0.clone()
+    }
+}
+impl esa_v5::AggregateId for Id {
+    fn type_name(&self) -> String {
+        "user".into()
+    }
+    fn value(&self) -> String {
+        self.0.clone()
+    }
+}
+
+type TheirsV5 = esa_v5::EventStoreForDynamoDB<Id, Value, Value>;
+type TheirsV3 = esa_v3::EventStoreForDynamoDB<Id, Value, Value>;
+type V5Event = esa_v5::EventEnvelope<Id, Value>;
+type V3Event = esa_v3::event_envelope::EventEnvelope<Id, Value>;
+
+/// Tables of their own on the embedded engine, or on the endpoint that is given.
+#[derive(Clone)]
+struct Ground {
+    engine: Option<Engine>,
+    endpoint: String,
+    table: String,
+}
+
+impl Ground {
+    fn fresh() -> Ground {
+        let table = format!("i{}", Env::system().new_id().simple());
+        match std::env::var("FENCEPOST_TEST_ENDPOINT") {
+            Ok(endpoint) => Ground { engine: None, endpoint: endpoint.trim_end_matches('/').into(), table },
+            Err(_) => Ground { engine: Some(Engine::memory().expect("an engine")), endpoint: String::new(), table },
+        }
+    }
+
+    fn client(&self) -> Client {
+        let config = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .credentials_provider(Credentials::new("any", "any", None, None, "test"))
+            .region(Region::new("us-east-1"))
+            .sleep_impl(aws_smithy_async::rt::sleep::TokioSleep::new());
+        let config = match &self.engine {
+            Some(engine) => config.http_client(engine.http_client()),
+            None => config.endpoint_url(&self.endpoint).http_client(aws_smithy_http_client::Builder::new().build_http()),
+        };
+        Client::from_conf(config.build())
+    }
+
+    async fn open(&self, parameters: &str) -> Store {
+        let builder = match &self.engine {
+            Some(engine) => {
+                Store::builder(&format!("memory:?table={}&layout={parameters}", self.table)).expect("a URL").http_client(engine.http_client())
+            }
+            None => Store::builder(&format!("{}/{}?layout={parameters}", self.endpoint, self.table)).expect("a URL").create(true),
+        };
+        builder.open().await.expect("opens")
+    }
+
+    async fn theirs_v5(&self, retention: esa_v5::RetentionSettings) -> TheirsV5 {
+        let options = esa_v5::DynamoDbOptions { retention, ..esa_v5::DynamoDbOptions::default() };
+        TheirsV5::open(self.client(), self.v5_tables(), options).await.expect("they open")
+    }
+    fn v5_tables(&self) -> esa_v5::DynamoDbTables {
+        esa_v5::DynamoDbTables {
+            journal_table_name: format!("{}-journal", self.table),
+            snapshot_table_name: format!("{}-snapshot", self.table),
+            head_table_name: format!("{}-head", self.table),
+            snapshot_history_index_name: "snapshot-history-index".into(),
+        }
+    }
+
+    fn theirs_v3(&self) -> TheirsV3 {
+        TheirsV3::new(
+            self.client(),
+            format!("{}-journal", self.table),
+            "journal-aid-index".into(),
+            format!("{}-snapshot", self.table),
+            "snapshot-aid-index".into(),
+            64,
+        )
+    }
+
+    async fn snapshots(&self) -> Vec<HashMap<String, AttributeValue>> {
+        let scan = self.client().scan().table_name(format!("{}-snapshot", self.table)).consistent_read(true);
+        scan.send().await.expect("scans").items.unwrap_or_default()
+    }
+}
+
+fn name() -> StreamName {
+    StreamName::new("user-a").expect("a name")
+}
+fn id() -> Id {
+    Id("a".into())
+}
+fn event(n: u64) -> Event {
+    Event::json("Counted", &json!({ "n": n })).expect("an event")
+}
+fn snapshot(n: u64) -> Snapshot {
+    Snapshot::new("snapshot", json!({ "count": n }).to_string())
+}
+fn at(n: u64) -> DateTime<Utc> {
+    DateTime::from_timestamp_nanos(1_767_225_600_123_456_789 + i64::try_from(n).expect("small"))
+}
+fn v5_event(n: u64) -> V5Event {
+    V5Event::new(id(), n, at(n), json!({ "n": n })).with_manifest("Counted")
+}
+fn v3_event(n: usize) -> V3Event {
+    V3Event::new(id(), n, at(n as u64), json!({ "n": n })).with_manifest("Counted")
+}
+
+/// The stream holds the numbers 1 to n, to us.
+async fn ours_hold(store: &Store, n: u64) {
+    let loaded = store.streams().load(&name(), LoadOptions::default()).await.expect("loads");
+    let numbers: Vec<u64> = loaded.events.iter().map(|event| event.json::<Value>().expect("JSON")["n"].as_u64().expect("n")).collect();
+    assert_eq!((numbers, loaded.version), ((1..=n).collect(), n));
+    assert!(loaded.events.iter().all(|event| event.event_type.as_str() == "Counted"));
+}
+
+async fn v5_hold(theirs: &TheirsV5, n: u64) {
+    let events = theirs.get_events_by_id_since_seq_nr(&id(), 1).await.expect("they read");
+    assert_eq!(events.iter().map(|event| event.payload()["n"].as_u64().expect("n")).collect::<Vec<_>>(), (1..=n).collect::<Vec<_>>());
+    assert!(events.iter().all(|event| event.manifest() == "Counted"));
+    assert_eq!(theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("a head").head_seq_nr(), n);
+}
+
+async fn v3_hold(theirs: &TheirsV3, n: u64) {
+    let events = theirs.get_events_by_id_since_seq_nr(&id(), 1).await.expect("they read");
+    assert_eq!(events.iter().map(|event| event.payload()["n"].as_u64().expect("n")).collect::<Vec<_>>(), (1..=n).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn v5_each_reads_and_appends_to_what_the_other_wrote() {
+    for strict in ["", "&strict=true"] {
+        let ground = Ground::fresh();
+        let ours = ground.open(&format!("event-store-adapter-v5{strict}")).await;
+        let theirs = ground.theirs_v5(esa_v5::RetentionSettings::current_only()).await;
+        let streams = ours.streams();
+        theirs.persist_event(v5_event(1)).await.expect("they create");
+        ours_hold(&ours, 1).await;
+        let recorded = &streams.load(&name(), LoadOptions::default()).await.expect("loads").events[0];
+        assert_eq!(i128::from(at(1).timestamp_nanos_opt().expect("in range")), recorded.recorded_at.as_nanosecond());
+        streams.append(&name(), Step::new([event(2)]).expect(Expect::Version(1)).snapshot(snapshot(2))).await.expect("we append");
+        v5_hold(&theirs, 2).await;
+        let read = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("a head");
+        let seen = read.snapshot().expect("our snapshot");
+        assert_eq!((seen.seq_nr(), seen.aggregate()), (2, &json!({ "count": 2 })));
+        theirs.persist_event_and_snapshot(v5_event(3), esa_v5::SnapshotEnvelope::new(json!({ "count": 3 }), 3)).await.expect("they append");
+        let loaded = streams.load(&name(), LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
+        assert_eq!((loaded.snapshots[0].version, loaded.events.len(), loaded.version), (3, 0, 3));
+        let mut next = 4;
+        if strict.is_empty() {
+            // Several events, metadata and an id of the caller's: they read and append on.
+            let meta = Metadata { user: Some("ada".into()), ..Metadata::default() };
+            let step = Step::new([event(4).meta(meta), event(5), event(6)]).commit(fencepost::CommitId::of_key("once"));
+            streams.append(&name(), step).await.expect("we append");
+            next = 7;
+        }
+        theirs.persist_event(v5_event(next)).await.expect("they append");
+        v5_hold(&theirs, next).await;
+        ours_hold(&ours, next).await;
+        // Stale on either side.
+        let stale = streams.append(&name(), Step::new([event(9)]).expect(Expect::Version(next - 1))).await;
+        assert!(stale.is_err_and(|error| error.is_conflict()));
+        assert!(matches!(theirs.persist_event(v5_event(next)).await, Err(esa_v5::EventStoreError::OptimisticLock { .. })));
+        assert!(matches!(theirs.persist_event(v5_event(next + 5)).await, Err(esa_v5::EventStoreError::ContractViolation { .. })));
+        assert!(ours.verify(&|_| ()).await.expect("verifies").findings.is_empty());
+        // All of it, theirs and ours, is in the feed.
+        let index = ours.index().expect("an index");
+        index.run(&IndexOptions::default().until_caught_up(), &|_| ()).await.expect("runs");
+        let verified = index.verify(&|_| ()).await.expect("verifies");
+        assert_eq!((verified.findings.len(), verified.commits == verified.indexed), (0, true), "{verified:?}");
+    }
+}
+
+#[tokio::test]
+async fn v3_each_reads_and_appends_to_what_the_other_wrote() {
+    for strict in ["", "&strict=true"] {
+        let ground = Ground::fresh();
+        let ours = ground.open(&format!("event-store-adapter-v3{strict}")).await;
+        let mut theirs = ground.theirs_v3();
+        let streams = ours.streams();
+        theirs.persist_event_and_snapshot(v3_event(1), json!({ "count": 1 }), 0).await.expect("they create");
+        ours_hold(&ours, 1).await;
+        streams.append(&name(), Step::new([event(2)]).expect(Expect::Version(1)).snapshot(snapshot(2))).await.expect("we append");
+        let seen = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("our snapshot");
+        assert_eq!((seen.seq_nr(), seen.version(), seen.aggregate()), (2, 2, &json!({ "count": 2 })));
+        theirs.persist_event(v3_event(3), 2).await.expect("they append");
+        let loaded = streams.load(&name(), LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
+        assert_eq!((loaded.snapshots[0].version, loaded.events.len(), loaded.version), (2, 1, 3));
+        streams.append(&name(), Step::new([event(4)]).expect(Expect::Token(loaded.token))).await.expect("we append");
+        let mut next = 5;
+        if strict.is_empty() {
+            streams.append(&name(), Step::new([event(5), event(6)])).await.expect("we append");
+            next = 7;
+        }
+        let version = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("a snapshot").version();
+        theirs.persist_event_and_snapshot(v3_event(next), json!({ "count": next }), version).await.expect("they append");
+        v3_hold(&theirs, next as u64).await;
+        ours_hold(&ours, next as u64).await;
+        let stale = streams.append(&name(), Step::new([event(9)]).expect(Expect::Version(next as u64 - 1))).await;
+        assert!(stale.is_err_and(|error| error.is_conflict()));
+        let stale = theirs.persist_event(v3_event(next + 1), version).await;
+        assert!(matches!(stale, Err(esa_v3::types::EventStoreWriteError::OptimisticLockError(_))), "{stale:?}");
+    }
+    // A stream that we began.
+    let ground = Ground::fresh();
+    let (ours, mut theirs) = (ground.open("event-store-adapter-v3").await, ground.theirs_v3());
+    ours.streams().append(&name(), Step::new([event(1), event(2)]).expect(Expect::None).snapshot(snapshot(2))).await.expect("we create");
+    let seen = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("our snapshot");
+    theirs.persist_event(v3_event(3), seen.version()).await.expect("they append");
+    v3_hold(&theirs, 3).await;
+    ours_hold(&ours, 3).await;
+}
+
+/// Eight of theirs and eight of ours race for each version of one aggregate: exactly one wins each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_sixteen_who_race_for_a_version_one_wins() {
+    let ground = Ground::fresh();
+    for version in 0..8u64 {
+        let mut racers = Vec::new();
+        for racer in 0..16 {
+            let ground = ground.clone();
+            racers.push(tokio::spawn(async move {
+                if racer % 2 == 0 {
+                    let ours = ground.open("event-store-adapter-v5").await;
+                    let outcome = ours.streams().append(&name(), Step::new([event(version + 1)]).expect(Expect::Version(version))).await;
+                    assert!(matches!(&outcome, Ok(_) | Err(Error::Conflict(_))), "{outcome:?}");
+                    outcome.is_ok()
+                } else {
+                    // The tables are made by us: they wait for them to be there.
+                    let _ = ground.open("event-store-adapter-v5").await;
+                    let theirs = ground.theirs_v5(esa_v5::RetentionSettings::current_only()).await;
+                    theirs.persist_event(v5_event(version + 1)).await.is_ok()
+                }
+            }));
+        }
+        let mut won = 0;
+        for racer in racers {
+            won += usize::from(racer.await.expect("no panic"));
+        }
+        // Theirs take a transaction that met another for a lost one, so that all of theirs and none of ours may have given up: not one, then.
+        assert!(won <= 1, "version {version}: {won} won");
+        if won == 0 {
+            let ours = ground.open("event-store-adapter-v5").await;
+            ours.streams().append(&name(), Step::new([event(version + 1)]).expect(Expect::Version(version))).await.expect("nobody won");
+        }
+    }
+    ours_hold(&ground.open("event-store-adapter-v5").await, 8).await;
+
+    let ground = Ground::fresh();
+    let ours = ground.open("event-store-adapter-v3").await;
+    ours.streams().append(&name(), Step::new([event(1)]).snapshot(snapshot(1))).await.expect("creates");
+    for version in 1..8usize {
+        let racers: Vec<_> = (0..16)
+            .map(|racer| {
+                let ground = ground.clone();
+                tokio::spawn(async move {
+                    if racer % 2 == 0 {
+                        let ours = ground.open("event-store-adapter-v3").await;
+                        let step = Step::new([event(version as u64 + 1)]).expect(Expect::Version(version as u64));
+                        ours.streams().append(&name(), step).await.is_ok()
+                    } else {
+                        ground.theirs_v3().persist_event(v3_event(version + 1), version).await.is_ok()
+                    }
+                })
+            })
+            .collect();
+        let mut won = 0;
+        for racer in racers {
+            won += usize::from(racer.await.expect("no panic"));
+        }
+        assert_eq!(won, 1, "version {version}");
+    }
+    ours_hold(&ours, 8).await;
+}
+
+/// Histories and marks of one side are seen and kept to by the other.
+#[tokio::test]
+async fn retention_of_one_side_is_the_others_too() {
+    let kept = async |ground: &Ground| {
+        let number = |item: &HashMap<String, AttributeValue>, name: &str| item.get(name).and_then(|v| v.as_n().ok()?.parse::<i64>().ok());
+        let of_past = |item: &HashMap<String, AttributeValue>| match &item["skey"] {
+            AttributeValue::N(key) => key != "0",
+            AttributeValue::S(key) => !key.ends_with("-0"),
+            _ => false,
+        };
+        let mut all: Vec<_> = ground.snapshots().await.into_iter().filter(of_past).map(|item| (number(&item, "seq_nr"), number(&item, "ttl").filter(|ttl| *ttl > 0).is_some())).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(version, marked)| (version.expect("a version"), marked)).collect::<Vec<_>>()
+    };
+    let theirs_at = |n: u64| (v5_event(n), esa_v5::SnapshotEnvelope::new(json!({ "count": n }), n));
+
+    let ground = Ground::fresh();
+    let ours = ground.open("event-store-adapter-v5&keep=2").await.streams();
+    let theirs = ground.theirs_v5(esa_v5::RetentionSettings::keep_latest(2)).await;
+    for n in (1..=6).step_by(2) {
+        ours.append(&name(), Step::new([event(n)]).snapshot(snapshot(n))).await.expect("we append");
+        let (event, state) = theirs_at(n + 1);
+        theirs.persist_event_and_snapshot(event, state).await.expect("they append");
+    }
+    assert_eq!(kept(&ground).await, [(5, false), (6, false)]);
+
+    let ground = Ground::fresh();
+    let ours = ground.open("event-store-adapter-v5&keep=2&expire=3600").await.streams();
+    let mode = esa_v5::RetentionMode::Ttl { grace_seconds: 3600 };
+    let theirs = ground.theirs_v5(esa_v5::RetentionSettings::keep_latest(2).with_mode(mode)).await;
+    for n in (1..=6).step_by(2) {
+        ours.append(&name(), Step::new([event(n)]).snapshot(snapshot(n))).await.expect("we append");
+        let (event, state) = theirs_at(n + 1);
+        theirs.persist_event_and_snapshot(event, state).await.expect("they append");
+    }
+    assert_eq!(kept(&ground).await, [(1, true), (2, true), (3, true), (4, true), (5, false), (6, false)]);
+
+    let ground = Ground::fresh();
+    let ours = ground.open("event-store-adapter-v3&keep=2").await.streams();
+    let mut theirs = ground.theirs_v3().with_keep_snapshot_count(Some(2)).expect("two");
+    for n in (1..=6usize).step_by(2) {
+        ours.append(&name(), Step::new([event(n as u64)]).snapshot(snapshot(n as u64))).await.expect("we append");
+        theirs.persist_event_and_snapshot(v3_event(n + 1), json!({ "count": n + 1 }), n).await.expect("they append");
+    }
+    assert_eq!(kept(&ground).await, [(5, false), (6, false)]);
+}
+
+/// Their migration of tables that we wrote, and our copy of tables that they wrote, both into v5.
+#[tokio::test]
+async fn v3_becomes_v5_by_their_migration_and_by_our_copy() {
+    let old = Ground::fresh();
+    let new = Ground { table: format!("{}-new", old.table), ..old.clone() };
+    let ours = old.open("event-store-adapter-v3&keep=2").await;
+    ours.streams().append(&name(), Step::new([event(1), event(2)]).snapshot(snapshot(2))).await.expect("we append");
+    ours.streams().append(&name(), Step::new([event(3)])).await.expect("we append");
+    let migrated = new.open("event-store-adapter-v5").await;
+    let legacy = esa_v5::LegacyDynamoDbTables {
+        journal_table_name: format!("{}-journal", old.table),
+        snapshot_table_name: format!("{}-snapshot", old.table),
+    };
+    let report = esa_v5::migrate_v3_dynamodb(&old.client(), &legacy, &new.v5_tables(), &HashMap::new()).await.expect("they migrate");
+    assert_eq!((report.aggregates, report.events, report.snapshots, report.reasons.len()), (1, 3, 2, 0), "{report:?}");
+    ours_hold(&migrated, 3).await;
+    let before = ours.streams().load(&name(), LoadOptions::default()).await.expect("loads").events;
+    let after = migrated.streams().load(&name(), LoadOptions::default()).await.expect("loads").events;
+    let told = |events: &[fencepost::Recorded]| events.iter().map(|event| (event.id, event.recorded_at, event.data.clone())).collect::<Vec<_>>();
+    assert_eq!(told(&before), told(&after), "ids and times stay");
+    let theirs = new.theirs_v5(esa_v5::RetentionSettings::current_only()).await;
+    theirs.persist_event(v5_event(4)).await.expect("they append");
+    migrated.streams().append(&name(), Step::new([event(5)])).await.expect("we append");
+    v5_hold(&theirs, 5).await;
+
+    let old = Ground::fresh();
+    let mut theirs = old.theirs_v3();
+    let source = old.open("event-store-adapter-v3").await;
+    theirs.persist_event_and_snapshot(v3_event(1), json!({ "count": 1 }), 0).await.expect("they create");
+    for n in 2..=4 {
+        theirs.persist_event(v3_event(n), n - 1).await.expect("they append");
+    }
+    source.index().expect("an index").run(&IndexOptions::default().until_caught_up(), &|_| ()).await.expect("runs");
+    let new = Ground { table: format!("{}-new", old.table), ..old.clone() };
+    let target = new.open("event-store-adapter-v5").await;
+    let copy = Copy::new(&source, &target, "to-v5");
+    assert_eq!(copy.run(&|_| ()).await.expect("copies").events, 4);
+    assert!(copy.compare(&|_| ()).await.expect("compares").is_equal());
+    let theirs = new.theirs_v5(esa_v5::RetentionSettings::current_only()).await;
+    v5_hold(&theirs, 4).await;
+    theirs.persist_event(v5_event(5)).await.expect("they append");
+    ours_hold(&target, 5).await;
+    assert_eq!(*theirs.get_events_by_id_since_seq_nr(&id(), 2).await.expect("they read")[0].occurred_at(), at(2), "their times stay");
+}
