@@ -89,6 +89,9 @@ impl Store {
     /// The index that the feed is read from: to build, look at, verify and rebuild. Refused where the feed needs none.
     #[cfg(feature = "streams")]
     pub fn index(&self) -> Result<crate::feed::index::Index> {
+        if let Layout::Equinox(store) = &self.layout {
+            return Ok(crate::feed::index::Index::appends(store.clone()));
+        }
         let log = crate::feed::indexable(&self.layout).ok_or_else(|| Refused::Unsupported {
             what: "an index".into(),
             remedy: "the feed is read from the log itself, by its lanes or by an index of the table: it needs no other".into(),

@@ -62,7 +62,10 @@ impl Golden {
 }
 
 pub(crate) async fn open(table: &str, parameters: &str) -> Opened {
-    let engine = Engine::memory().expect("an engine");
+    on(Engine::memory().expect("an engine"), table, parameters).await
+}
+
+pub(crate) async fn on(engine: Engine, table: &str, parameters: &str) -> Opened {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("local"))

@@ -1,5 +1,6 @@
 //! The tables of Equinox: what the real one wrote is read to the same events and appended to without harm; what is written has its shapes.
 
+mod feed;
 mod golden;
 
 use fencepost::{Error, Event, Expect, LoadOptions, Recorded, Snapshot, Step, StreamName, StreamReadOptions, StreamStoreExt};
@@ -42,7 +43,8 @@ fn raw_reads(json: &Value) -> Vec<(String, Vec<Value>)> {
 }
 
 /// Where F# makes a wrong state of what is damaged, or none; ours says what and where.
-const SAID: [(&str, &str); 3] = [("H25-x", "event 0: attribute d is not Brotli"), ("H38-x", "attribute n is missing"), ("H43-x", "are missing")];
+const SAID: [(&str, &str); 3] =
+    [("H25-x", "event 0: attribute d is not Brotli"), ("H38-x", "attribute n is missing"), ("H43-x", "are missing")];
 
 #[tokio::test]
 async fn what_the_real_one_wrote_is_read_to_the_same_events() {
@@ -111,7 +113,8 @@ async fn a_tip_without_lists_is_appended_to_and_gets_them() {
         let stream = name(stream);
         let loaded = streams.load(&stream, LoadOptions::default().snapshot(["Snapshotted"])).await.expect("it loads");
         assert_eq!((loaded.version, loaded.snapshots.len()), (0, 1), "{stream}");
-        let committed = streams.append(&stream, step(&["first"]).expect(Expect::Token(loaded.token))).await.expect("n is 0, and a Tip is there");
+        let committed =
+            streams.append(&stream, step(&["first"]).expect(Expect::Token(loaded.token))).await.expect("n is 0, and a Tip is there");
         assert_eq!(committed.version, Some(1));
         let tip = opened.item(stream.as_str(), 2_147_483_647).await.expect("a Tip");
         assert_eq!(list(&tip, "e").len(), 1);

@@ -15,16 +15,16 @@ pub(super) const RANGE: &str = "i";
 /// The Tip sorts behind every calf.
 pub(super) const TIP: u64 = 2_147_483_647;
 
-const NEXT: &str = "n";
-const EVENTS: &str = "e";
-const TYPES: &str = "c";
-const UNFOLDS: &str = "u";
-const APPENDED: &str = "a";
+pub(super) const NEXT: &str = "n";
+pub(super) const EVENTS: &str = "e";
+pub(super) const TYPES: &str = "c";
+pub(super) const UNFOLDS: &str = "u";
+pub(super) const APPENDED: &str = "a";
 const CALVED: &str = "b";
 const ETAG: &str = "etag";
 
-const TIME: &str = "t";
-const DATA: &str = "d";
+pub(super) const TIME: &str = "t";
+pub(super) const DATA: &str = "d";
 const DATA_ENCODING: &str = "D";
 const META: &str = "m";
 const META_ENCODING: &str = "M";
@@ -199,7 +199,8 @@ pub(super) fn stored(event: &Event, at: Timestamp, commit: Option<&[u8; 16]>) ->
     }
     match meta.extra.remove(FOREIGN_META) {
         Some(serde_json::Value::String(bytes)) if meta.is_empty() => {
-            let bytes = base64(&bytes).ok_or_else(|| Refused::Malformed { what: "metadata", why: format!("{FOREIGN_META} is not base64") })?;
+            let bytes =
+                base64(&bytes).ok_or_else(|| Refused::Malformed { what: "metadata", why: format!("{FOREIGN_META} is not base64") })?;
             put_bytes(&mut map, META, META_ENCODING, &bytes);
         }
         Some(_) => {
@@ -222,11 +223,7 @@ pub(super) fn stored(event: &Event, at: Timestamp, commit: Option<&[u8; 16]>) ->
 
 /// A snapshot of the state at this version.
 pub(super) fn unfold(kind: &str, version: u64, state: &[u8], at: Timestamp) -> Unfold {
-    let mut map = Item::from([
-        (UNFOLD_VERSION.into(), number(version)),
-        (UNFOLD_TYPE.into(), text(kind)),
-        (TIME.into(), text(time(at))),
-    ]);
+    let mut map = Item::from([(UNFOLD_VERSION.into(), number(version)), (UNFOLD_TYPE.into(), text(kind)), (TIME.into(), text(time(at)))]);
     put_bytes(&mut map, DATA, DATA_ENCODING, state);
     Unfold { version, kind: kind.into(), map }
 }
@@ -302,7 +299,7 @@ fn time(at: Timestamp) -> String {
 const YEAR_ONE: &str = "0001-01-01T00:00:00Z";
 
 /// Either dialect, `….6789012+00:00` or `….678Z`; without an offset it is UTC.
-fn moment(text: &str) -> Result<Timestamp, Malformed> {
+pub(super) fn moment(text: &str) -> Result<Timestamp, Malformed> {
     let utc = || text.parse::<jiff::civil::DateTime>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
     text.parse().ok().or_else(utc).ok_or_else(|| wrong(TIME, "a time"))
 }

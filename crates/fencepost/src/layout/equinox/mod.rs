@@ -4,6 +4,14 @@
 
 mod append;
 mod check;
+#[cfg(feature = "streams")]
+mod index;
+#[cfg(feature = "streams")]
+mod index_plan;
+#[cfg(feature = "streams")]
+mod index_read;
+#[cfg(feature = "streams")]
+mod index_write;
 mod item;
 mod plan;
 mod read;
@@ -16,8 +24,18 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use tokio::sync::OnceCell;
 
+#[cfg(feature = "streams")]
+pub(crate) use self::index::{Entry, Place, Span, Whole, span};
+#[cfg(feature = "streams")]
+pub(crate) use self::index_plan::Covered;
+#[cfg(feature = "streams")]
+pub(crate) use self::index_read::{First, Noted};
+#[cfg(feature = "streams")]
+pub(crate) use self::index_write::Put;
 use self::item::{Stored, Tip};
 use self::plan::Limits;
+#[cfg(feature = "streams")]
+pub(crate) use self::settings::Fed;
 pub(crate) use self::settings::Options;
 use crate::dynamo::table::TableOptions;
 use crate::dynamo::{Dynamo, Freshness, ITEM_BYTES, Op, report};
@@ -27,7 +45,7 @@ use crate::log::{Answer, Bodies, Capabilities, Committed, Snapshots};
 use crate::side::{self, Made, Side};
 use crate::stream::{LoadOptions, Loaded, Step, StreamReadOptions, StreamStore};
 
-const LAYOUT: &str = "equinox";
+pub(crate) const LAYOUT: &str = "equinox";
 /// Bytes of Tips that are remembered, so that an append need not read what a load has just read.
 const REMEMBERED: u64 = 64 * 1024 * 1024;
 
@@ -42,14 +60,30 @@ struct Inner {
     /// A hint: a write that goes by a Tip that is not the last one is refused, and told the last.
     tips: moka::sync::Cache<String, Arc<Tip>>,
     has_once: OnceCell<()>,
+    /// The table of the index, which is one of the same layout.
+    #[cfg(feature = "streams")]
+    index: std::sync::OnceLock<Equinox>,
+    #[cfg(feature = "streams")]
+    known: index_write::Known,
 }
 
 impl Equinox {
     pub(crate) fn open(dynamo: Dynamo, options: Options) -> Equinox {
-        let weight = |_: &String, tip: &Arc<Tip>| u32::try_from(tip.batch.events.iter().map(Stored::estimate).sum::<u64>() + 256).unwrap_or(u32::MAX);
+        let weight = |_: &String, tip: &Arc<Tip>| {
+            u32::try_from(tip.batch.events.iter().map(Stored::estimate).sum::<u64>() + 256).unwrap_or(u32::MAX)
+        };
         let tips = moka::sync::Cache::builder().max_capacity(REMEMBERED).weigher(weight).build();
         let side = Side::new(dynamo, &options.side, "main", Made::WhenNeeded);
-        Equinox(Arc::new(Inner { options, side, tips, has_once: OnceCell::new() }))
+        Equinox(Arc::new(Inner {
+            options,
+            side,
+            tips,
+            has_once: OnceCell::new(),
+            #[cfg(feature = "streams")]
+            index: std::sync::OnceLock::new(),
+            #[cfg(feature = "streams")]
+            known: index_write::Known::default(),
+        }))
     }
 
     fn dynamo(&self) -> &Dynamo {
@@ -57,6 +91,14 @@ impl Equinox {
     }
     pub(crate) fn side(&self) -> &Side {
         &self.0.side
+    }
+    #[cfg(feature = "streams")]
+    pub(crate) fn options(&self) -> &Options {
+        &self.0.options
+    }
+    #[cfg(feature = "streams")]
+    fn index(&self) -> &Equinox {
+        self.0.index.get_or_init(|| Equinox::open(self.dynamo().clone(), self.0.options.of_index()))
     }
     fn table(&self) -> &str {
         &self.0.options.table
@@ -100,7 +142,8 @@ impl Equinox {
     /// The stored events from this index on.
     async fn stored_from(&self, op: &Op, stream: &StreamName, from: u64, tip: Option<&Tip>) -> Result<Vec<Stored>> {
         let Some(tip) = tip else { return Ok(Vec::new()) };
-        let mut batches = if from < tip.batch.base() { self.calves_down_to(op, stream, from, tip, Freshness::Strong).await? } else { Vec::new() };
+        let mut batches =
+            if from < tip.batch.base() { self.calves_down_to(op, stream, from, tip, Freshness::Strong).await? } else { Vec::new() };
         batches.push(tip.batch.clone());
         let events = batches.into_iter().flat_map(|batch| (batch.base()..).zip(batch.events));
         Ok(events.filter(|(index, _)| *index >= from).map(|(_, event)| event).collect())
@@ -113,7 +156,7 @@ impl Equinox {
             indexed_types: false,
             untagged_reads: false,
             counted_positions: false,
-            feed: false,
+            feed: cfg!(feature = "streams"),
             max_tags: 1,
             max_events: MAX_EVENTS,
             max_body: MAX_BODY,

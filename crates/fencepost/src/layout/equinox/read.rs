@@ -46,7 +46,13 @@ pub(super) fn freshness(consistency: Consistency) -> Freshness {
 
 /// The peers store no ids and no positions: both follow from the stream's name and the event's version.
 pub(super) fn position(stream: &StreamName, version: u64) -> Position {
-    Position::stamped(version, CommitId(stream_id(stream)), 0)
+    identity(stream, version).0
+}
+
+/// The position and the id that follow. Every event counts as a commit: which of them were appended together is not stored.
+pub(super) fn identity(stream: &StreamName, version: u64) -> (Position, Uuid) {
+    let id = Uuid::new_v5(&stream_id(stream), &version.to_be_bytes());
+    (Position::stamped(version, CommitId(id), 0), id)
 }
 
 fn stream_id(stream: &StreamName) -> Uuid {
@@ -58,8 +64,9 @@ fn stream_id(stream: &StreamName) -> Uuid {
 pub(super) fn recorded(stream: &StreamName, index: u64, stored: &Stored) -> Result<Recorded> {
     let read = stored.read().map_err(|m| Error::corrupt(LAYOUT, format!("{stream}, event {index}: {}", m.0)))?;
     let version = index + 1;
-    let id = read.id.unwrap_or_else(|| Uuid::new_v5(&stream_id(stream), &version.to_be_bytes()));
-    let mut event = Recorded::new(position(stream, version), id, read.kind, read.data, vec![Tag::from(stream)], read.meta, read.at);
+    let (position, id) = identity(stream, version);
+    let id = read.id.unwrap_or(id);
+    let mut event = Recorded::new(position, id, read.kind, read.data, vec![Tag::from(stream)], read.meta, read.at);
     event.version = Some(version);
     Ok(event)
 }
@@ -146,7 +153,14 @@ impl Equinox {
     }
 
     /// Events from this index on: of the Tip, and of calves only where they are needed, from the newest down.
-    pub(super) async fn from(&self, op: &Op, stream: &StreamName, from: u64, tip: Option<&Tip>, freshness: Freshness) -> Result<Vec<Recorded>> {
+    pub(super) async fn from(
+        &self,
+        op: &Op,
+        stream: &StreamName,
+        from: u64,
+        tip: Option<&Tip>,
+        freshness: Freshness,
+    ) -> Result<Vec<Recorded>> {
         let Some(tip) = tip else { return Ok(Vec::new()) };
         let batches = if from < tip.batch.base() { self.calves_down_to(op, stream, from, tip, freshness).await? } else { Vec::new() };
         let events = batches.iter().chain([&tip.batch]).flat_map(|batch| all(stream, batch.base(), &batch.events));
@@ -154,7 +168,14 @@ impl Equinox {
     }
 
     /// The calves, and what was archived, that hold this index and all behind it, up to the Tip.
-    pub(super) async fn calves_down_to(&self, op: &Op, stream: &StreamName, from: u64, tip: &Tip, freshness: Freshness) -> Result<Vec<Batch>> {
+    pub(super) async fn calves_down_to(
+        &self,
+        op: &Op,
+        stream: &StreamName,
+        from: u64,
+        tip: &Tip,
+        freshness: Freshness,
+    ) -> Result<Vec<Batch>> {
         let find = Find { freshness, reverse: true, ..self.whole(stream) };
         let mut find = find.range(Range::Before(RANGE.into(), number(tip.batch.base())));
         let (mut batches, mut start): (Vec<Batch>, _) = (Vec::new(), None);

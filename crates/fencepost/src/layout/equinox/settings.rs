@@ -20,20 +20,57 @@ pub(crate) struct Options {
     pub(crate) side: String,
     pub(super) limits: Limits,
     pub(super) page: i32,
+    /// Partitions of the index that its writers use, by the stream's name; its readers read all that there are.
+    #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the index has partitions"))]
+    pub(crate) partitions: u32,
+    /// Estimated bytes from which on an epoch of the index is closed; none: as the peer has it.
+    #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the index has epochs"))]
+    pub(super) epoch_bytes: Option<u64>,
+    #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the index is fed from"))]
+    pub(crate) fed: Fed,
 }
+
+/// What the feed hands over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the index is fed from"))]
+pub(crate) enum Fed {
+    /// Events as they were recorded.
+    Events,
+    /// What the index tells of them, without a read of the store: stream, version and type, no body.
+    Types,
+}
+
+/// The Tip of an index's stream, as Propulsion's indexer has it.
+#[cfg(feature = "streams")]
+const INDEX_TIP_BYTES: u64 = 48 * 1024;
+#[cfg(feature = "streams")]
+const INDEX_PAGE: i32 = 100;
+/// Partitions of an index: more than any reader should have to follow.
+const MAX_PARTITIONS: u64 = 256;
 
 impl Options {
     pub(crate) fn of(url: &StoreUrl) -> Result<Options> {
-        url.only(&["index", "archive", "side", "tip_events", "tip_bytes", "tip_event_bytes", "page"])?;
+        url.only(&["index", "archive", "side", "tip_events", "tip_bytes", "tip_event_bytes", "page", "partitions", "epoch_bytes", "feed"])?;
         let count = |name: &str| -> Result<Option<u64>> {
             let parse = |given: &str| given.parse().ok().filter(|n| *n > 0);
             match url.param(name) {
                 None => Ok(None),
-                Some(given) => Ok(Some(parse(given).ok_or_else(|| Refused::Url { why: format!("{name}={given}: expected a number from 1 on") })?)),
+                Some(given) => {
+                    Ok(Some(parse(given).ok_or_else(|| Refused::Url { why: format!("{name}={given}: expected a number from 1 on") })?))
+                }
             }
         };
         // One parameter sets both, as in F#.
         let bytes = count("tip_bytes")?.unwrap_or(TIP_BYTES);
+        let partitions = count("partitions")?.unwrap_or(1);
+        if partitions > MAX_PARTITIONS {
+            return Err(Refused::Url { why: format!("partitions={partitions}: expected at most {MAX_PARTITIONS}") }.into());
+        }
+        let fed = match url.param("feed") {
+            None | Some("events") => Fed::Events,
+            Some("types") => Fed::Types,
+            Some(other) => return Err(Refused::Url { why: format!("feed={other}: expected events or types") }.into()),
+        };
         Ok(Options {
             table: url.table.clone(),
             index: url.named("index", "-index")?,
@@ -45,7 +82,17 @@ impl Options {
                 bytes,
             },
             page: count("page")?.and_then(|n| i32::try_from(n).ok()).unwrap_or(PAGE),
+            partitions: u32::try_from(partitions).unwrap_or(1),
+            epoch_bytes: count("epoch_bytes")?,
+            fed,
         })
+    }
+
+    /// The index's table, as a store of its own.
+    #[cfg(feature = "streams")]
+    pub(super) fn of_index(&self) -> Options {
+        let limits = Limits { events: None, event_bytes: INDEX_TIP_BYTES, bytes: INDEX_TIP_BYTES };
+        Options { table: self.index.clone(), archive: None, limits, page: INDEX_PAGE, ..self.clone() }
     }
 
     /// The store's table with its stream, and the index's. An archive is somebody else's to make.
@@ -90,6 +137,7 @@ impl Options {
         let mut shown = BTreeMap::from([
             ("index".to_owned(), self.index.clone()),
             ("tip bytes".to_owned(), self.limits.bytes.to_string()),
+            ("partitions".to_owned(), self.partitions.to_string()),
         ]);
         shown.extend(self.archive.clone().map(|archive| ("archive".to_owned(), archive)));
         shown.extend(self.limits.events.map(|events| ("tip events".to_owned(), events.to_string())));
