@@ -49,11 +49,7 @@ impl Equinox {
         let tag = Tag::from(stream);
         if let Some(other) = step.events.iter().flat_map(Event::tags).find(|other| **other != tag) {
             let what = format!("the tag {other} on an event of this layout");
-            return Err(Refused::Unsupported {
-                what,
-                remedy: "it has streams only: put what the tag says into the body or the metadata".into(),
-            }
-            .into());
+            return Err(Refused::Unsupported { what, remedy: "it has streams only: put what the tag says into the body or the metadata".into() }.into());
         }
         let id = step.commit.unwrap_or_else(|| CommitId(self.dynamo().env().new_id()));
         let now = self.dynamo().env().now();
@@ -68,9 +64,7 @@ impl Equinox {
         }
         let tip = self.known_tip(op, stream, &step.expect).await?;
         let mut run = Run { tip, began: began.as_ref().map(|began| began.version), doubt: began.is_some() };
-        if run.doubt
-            && let Some(committed) = self.look(op, &commit, &run).await?
-        {
+        if run.doubt && let Some(committed) = self.look(op, &commit, &run).await? {
             return Ok(committed);
         }
         for _ in 0..RACES {
@@ -113,9 +107,7 @@ impl Equinox {
         let before = run.tip.as_ref().map_or(0, |tip| tip.batch.next);
         if let Some(from) = expected(commit.step, commit.stream, before).map_err(sure)? {
             // While a try is in doubt, its events may be what moved the stream.
-            if run.doubt
-                && let Some(committed) = self.look(op, commit, run).await.map_err(sure)?
-            {
+            if run.doubt && let Some(committed) = self.look(op, commit, run).await.map_err(sure)? {
                 return Ok(Some(committed));
             }
             let new = self.from(op, commit.stream, from, run.tip.as_ref(), Freshness::Strong).await.map_err(sure)?;
@@ -150,9 +142,7 @@ impl Equinox {
                     _ => None,
                 };
                 let (at_tip, at_once) = (usize::from(calves), usize::from(calves) + 1);
-                if commit.once
-                    && let Some(item) = found(at_once)
-                {
+                if commit.once && let Some(item) = found(at_once) {
                     let known = known(commit.stream, item).map_err(sure)?;
                     return self.found(op, commit, &known).map(Some).map_err(sure);
                 }

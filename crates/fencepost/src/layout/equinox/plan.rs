@@ -79,7 +79,13 @@ pub(super) fn sync(table: &str, stream: &str, seen: Option<&Tip>, held: Held, ad
     let kept = if calves { Vec::new() } else { current.to_vec() };
     let (new_events, new_types) = item::lists(&events);
     let all = kept.into_iter().chain(events).collect();
-    let tip = Tip { batch: Batch { next, events: all }, unfolds, appended, calved: clamped(calved, base + new_bytes + unfold_bytes), etag };
+    let tip = Tip {
+        batch: Batch { next, events: all },
+        unfolds,
+        appended,
+        calved: clamped(calved, base + new_bytes + unfold_bytes),
+        etag,
+    };
     let whole = item::tip_item(stream, &tip);
     let bytes = size(&whole);
     if bytes > ITEM_BYTES {
