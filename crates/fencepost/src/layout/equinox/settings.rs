@@ -11,12 +11,20 @@ use crate::url::StoreUrl;
 /// Items that one page of a load asks for, as the peers do.
 const PAGE: i32 = 32;
 
+/// What becomes of a read that asks for events that were pruned, and are in no archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    Refused,
+    Ignored,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) table: String,
     pub(crate) index: String,
     /// Where pruned events are, if they were kept.
-    pub(crate) archive: Option<String>,
+    pub(crate) archive: String,
+    pub(super) missing: Missing,
     pub(crate) side: String,
     pub(super) limits: Limits,
     pub(super) page: i32,
@@ -24,7 +32,7 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn of(url: &StoreUrl) -> Result<Options> {
-        url.only(&["index", "archive", "side", "tip_events", "tip_bytes", "tip_event_bytes", "page"])?;
+        url.only(&["index", "archive", "missing", "side", "tip_events", "tip_bytes", "tip_event_bytes", "page"])?;
         let count = |name: &str| -> Result<Option<u64>> {
             let parse = |given: &str| given.parse().ok().filter(|n| *n > 0);
             match url.param(name) {
@@ -37,7 +45,12 @@ impl Options {
         Ok(Options {
             table: url.table.clone(),
             index: url.named("index", "-index")?,
-            archive: url.param("archive").map(|_| url.named("archive", "")).transpose()?,
+            archive: url.named("archive", "-archive")?,
+            missing: match url.param("missing") {
+                None | Some("refused") => Missing::Refused,
+                Some("ignored") => Missing::Ignored,
+                Some(other) => return Err(Refused::Url { why: format!("missing={other}: expected refused or ignored") }.into()),
+            },
             side: url.named("side", "-side")?,
             limits: Limits {
                 events: count("tip_events")?.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
@@ -80,7 +93,7 @@ impl Options {
         for role in [Role::Writer, Role::Reader, Role::Indexer, Role::Admin] {
             let own: &[&'static str] = if role == Role::Reader { &[] } else { &["PutItem", "DeleteItem", "CreateTable"] };
             rights.push(on(role, &self.side, On::Table, &[&READ, own]));
-            rights.extend(self.archive.iter().map(|archive| on(role, archive, On::Table, &[&READ])));
+            rights.push(on(role, &self.archive, On::Table, &[&READ]));
         }
         rights
     }
@@ -89,9 +102,9 @@ impl Options {
     pub(crate) fn shown(&self) -> BTreeMap<String, String> {
         let mut shown = BTreeMap::from([
             ("index".to_owned(), self.index.clone()),
+            ("archive, if there".to_owned(), self.archive.clone()),
             ("tip bytes".to_owned(), self.limits.bytes.to_string()),
         ]);
-        shown.extend(self.archive.clone().map(|archive| ("archive".to_owned(), archive)));
         shown.extend(self.limits.events.map(|events| ("tip events".to_owned(), events.to_string())));
         shown
     }
