@@ -101,6 +101,12 @@ pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
 
+/// What `layout=equinox` has beyond the contracts: [`Store::equinox`](crate::Store::equinox).
+#[cfg(feature = "dynamo")]
+pub mod equinox {
+    pub use crate::layout::equinox::{Equinox, Pruned};
+}
+
 /// What `layout=sekiban` has beyond the contracts: [`Store::sekiban`](crate::Store::sekiban).
 #[cfg(feature = "dynamo")]
 pub mod sekiban {

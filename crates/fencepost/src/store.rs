@@ -12,6 +12,7 @@ use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::EventType;
 use crate::feed::{self, Feed};
+use crate::layout::equinox::Equinox;
 use crate::layout::sekiban::Sekiban;
 use crate::layout::{Choice, Collected, Layout, Verified};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
@@ -144,6 +145,16 @@ impl Store {
             other => {
                 let what = format!("an operation of Sekiban's, on layout {}", other.name());
                 Err(Refused::Unsupported { what, remedy: "open with layout=sekiban".into() }.into())
+            }
+        }
+    }
+    /// What Equinox' tables offer beyond streams. Refused on other layouts.
+    pub fn equinox(&self) -> Result<Equinox> {
+        match &self.layout {
+            Layout::Equinox(equinox) => Ok(equinox.clone()),
+            other => {
+                let what = format!("an operation of Equinox', on layout {}", other.name());
+                Err(Refused::Unsupported { what, remedy: "open with layout=equinox".into() }.into())
             }
         }
     }

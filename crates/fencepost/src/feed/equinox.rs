@@ -4,13 +4,14 @@
 //! An index of the peer's may name events twice, and may have left some out. What this reader has handed over it does not hand over again,
 //! and what was left out between it fetches with what follows. It says so: an index with holes should be rebuilt.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -28,6 +29,8 @@ const EVENTS: usize = 1_024;
 const STREAMS: usize = 8;
 /// Streams of which it is remembered how far they were handed over.
 const REMEMBERED: usize = 500_000;
+/// Events that were indexed so long ago at most are looked for in Tips first.
+const YOUNG: SignedDuration = SignedDuration::from_mins(5);
 /// New partitions are looked for with every so many looks at nothing new.
 const LOOKS: u32 = 8;
 
@@ -163,8 +166,6 @@ struct Cursor {
     /// The partitions that are read, and where each is read on.
     ends: BTreeMap<u32, Place>,
     ahead: VecDeque<Ahead>,
-    /// Whether the last look came to the end of what there is.
-    at_end: bool,
     handed: HashMap<String, Handed>,
     ready: VecDeque<Delivery>,
     moved: bool,
@@ -216,7 +217,7 @@ impl Cursor {
         };
         let ends = reached.partitions.keys().map(|partition| Ok((*partition, reached.place(*partition)?))).collect::<Result<_>>()?;
         let (ahead, ready, handed) = (VecDeque::new(), VecDeque::new(), HashMap::new());
-        Ok(Cursor { store, query, reached, ends, ahead, at_end: false, handed, ready, moved: true, looks: 0, pause: SOON, rings })
+        Ok(Cursor { store, query, reached, ends, ahead, handed, ready, moved: true, looks: 0, pause: SOON, rings })
     }
 
     /// What came in every partition; whether anything did.
@@ -237,7 +238,7 @@ impl Cursor {
         });
         let reads: Vec<_> = stream::iter(reads).buffered(STREAMS).try_collect().await?;
         let mut of_partitions = Vec::new();
-        self.at_end = true;
+        let mut at_end = true;
         for (partition, from, read) in reads {
             // A closed epoch is followed by the next, whatever was read of it.
             let behind = match (read.closed, read.entries.last()) {
@@ -245,7 +246,7 @@ impl Cursor {
                 (false, Some(last)) => Place { offset: last.place.offset + 1, ..from },
                 (false, None) => from,
             };
-            self.at_end &= !read.closed;
+            at_end &= !read.closed;
             let count = read.entries.len();
             let entries = read.entries.into_iter().zip(1..).map(|(noted, nth)| {
                 let behind = if nth == count { behind } else { Place { offset: noted.place.offset + 1, ..noted.place } };
@@ -261,7 +262,7 @@ impl Cursor {
         merge(of_partitions, &mut self.ahead);
         let any = !self.ahead.is_empty();
         self.moved |= any;
-        Ok(any || !self.at_end)
+        Ok(any || !at_end)
     }
 
     /// The events of the next entries: as many as are to be held, of each stream by one run.
@@ -362,9 +363,12 @@ impl Cursor {
             return Ok(pieces.iter().zip(matching).map(announced).collect());
         }
         // What came just now is in Tips; what is read from behind lies mostly in calves.
-        let first = if self.at_end && self.ahead.is_empty() { First::Tip } else { First::Calves };
-        let op = &self.store.side().dynamo().long_op();
+        let now = self.store.side().dynamo().env().now();
+        let young = |piece: &&Piece| taken.get(piece.entry).is_some_and(|ahead| now.duration_since(ahead.noted.at) < YOUNG);
+        let young: HashSet<StreamName> = pieces.iter().filter(young).map(|piece| piece.stream.clone()).collect();
+        let (op, young) = (&self.store.side().dynamo().long_op(), &young);
         let reads = wanted.into_iter().map(|(stream, range)| async move {
+            let first = if young.contains(&stream) { First::Tip } else { First::Calves };
             let events = self.store.events_between(op, &stream, range, first).await?;
             let by_index: HashMap<u64, Recorded> =
                 events.into_iter().filter_map(|event| Some((event.version?.checked_sub(1)?, event))).collect();

@@ -605,3 +605,36 @@ async fn consumers_and_new_partitions_and_the_order_across_them() {
     let _ = consumer.run_until(handle, until(16)).await.expect("runs");
     assert_eq!(met.lock().expect("a lock").len(), 16, "each once");
 }
+
+#[tokio::test]
+async fn checkpoints_of_propulsions_consumers_are_read_and_written_for_them() {
+    let golden = file("checkpoints");
+    let opened = open("orders", "&index=checkpoints").await;
+    for item in &golden.tables()["checkpoints"] {
+        opened.client.put_item().table_name("checkpoints").set_item(Some(item.clone())).send().await.expect("the item is put");
+    }
+    let index = opened.store.index().expect("an index");
+    let tip = async |group: &str| {
+        let (hash, range) = (AttributeValue::S(format!("$ReaderCheckpoint-dynamoStore_0_{group}")), AttributeValue::N("2147483647".into()));
+        let got = opened.client.get_item().table_name("checkpoints").key("p", hash).key("i", range).send().await.expect("it is read");
+        let item = got.item.expect("it is there");
+        let unfold = item["u"].as_l().expect("a list")[0].as_m().expect("a map")["d"].as_b().expect("bytes").clone();
+        let types: Vec<_> = bodies(&item).into_iter().map(|(kind, _)| kind).collect();
+        (serde_json::from_slice::<Value>(unfold.as_ref()).expect("plain JSON")["state"]["pos"].clone(), types)
+    };
+    for (group, position) in [("hourly", 3_000_017_u64), ("fast", 8), ("forced", 2_000_001)] {
+        let found = index.peer_checkpoint(group).await.expect("reads").expect("it is there");
+        let ours = format!("ours-{group}");
+        index.save_peer_checkpoint(&ours, &found, Duration::from_secs(3600)).await.expect("writes");
+        assert_eq!(tip(&ours).await, (json!(position), vec!["Started".to_owned()]));
+        assert_eq!(index.peer_checkpoint(&ours).await.expect("reads"), Some(found));
+    }
+    // Before it is due a snapshot alone; of F#'s own too.
+    let far = index.peer_checkpoint("hourly").await.expect("reads").expect("it is there");
+    index.save_peer_checkpoint("ours-fast", &far, Duration::from_secs(3600)).await.expect("writes");
+    assert_eq!(tip("ours-fast").await, (json!(3_000_017), vec!["Started".to_owned()]));
+    index.save_peer_checkpoint("fast", &far, Duration::from_secs(1)).await.expect("writes");
+    assert_eq!(tip("fast").await.1.last().expect("events"), "Checkpointed");
+    assert_eq!(index.peer_checkpoint("nobody").await.expect("reads"), None);
+    assert!(index.peer_checkpoint("a_b").await.is_err());
+}

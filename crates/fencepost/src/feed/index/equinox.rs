@@ -24,6 +24,7 @@ use super::{IndexOptions, IndexProgress, Until};
 use crate::dynamo::records::Sequence;
 use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
+use crate::feed::equinox::Reached as Fed;
 use crate::layout::Finding;
 use crate::layout::equinox::{Covered, Entry, Equinox, LAYOUT, Place, Put, Span, Whole, span};
 use crate::position::Checkpoint;
@@ -251,6 +252,23 @@ pub(super) async fn take(store: &Equinox, images: Vec<crate::dynamo::item::Item>
     add(&mut progress, put);
     progress.units = op.units();
     Ok(progress)
+}
+
+pub(super) async fn peer_checkpoint(store: &Equinox, group: &str) -> Result<Option<Checkpoint>> {
+    let op = store.side().dynamo().op();
+    let mut partitions = BTreeMap::new();
+    for partition in store.active_epochs(&op, Freshness::Strong).await?.into_keys() {
+        partitions.extend(store.peer_position(&op, partition, group).await?.map(|position| (partition, position)));
+    }
+    Ok((!partitions.is_empty()).then(|| Fed::new(partitions).seal()))
+}
+
+pub(super) async fn save_peer_checkpoint(store: &Equinox, group: &str, checkpoint: &Checkpoint, every: Duration) -> Result<()> {
+    let op = store.side().dynamo().op();
+    for (partition, position) in Fed::open(checkpoint)?.partitions {
+        store.save_peer_position(&op, partition, group, position, every).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn status(store: &Equinox) -> Result<IndexStatus> {

@@ -27,6 +27,7 @@ use crate::dynamo::item::of_json;
 use crate::error::{Refused, Result};
 use crate::event::CommitId;
 use crate::layout::equinox::Equinox;
+use crate::position::Checkpoint;
 use crate::side::Side;
 use crate::side::chain::Indexable;
 use crate::units::Units;
@@ -178,6 +179,28 @@ impl Index {
                 Err(Refused::Unsupported { what: "indexing records that are handed over".into(), remedy }.into())
             }
             Of::Appends(store) => equinox::take(store, images.iter().filter_map(of_json).collect()).await,
+        }
+    }
+
+    /// Where a consumer group of Propulsion's has come, to begin from there: in either dialect, in every partition. None where it never began.
+    /// Refused where the index is not one of Propulsion's.
+    pub async fn peer_checkpoint(&self, group: &str) -> Result<Option<Checkpoint>> {
+        equinox::peer_checkpoint(self.of_peer()?, group).await
+    }
+
+    /// Says how far a consumer is for one of Propulsion's to go on from there, in the dialect of F#: an event of its own so often, a snapshot
+    /// between. What was handed over of an entry that is not whole comes there once more.
+    pub async fn save_peer_checkpoint(&self, group: &str, checkpoint: &Checkpoint, every: Duration) -> Result<()> {
+        equinox::save_peer_checkpoint(self.of_peer()?, group, checkpoint, every).await
+    }
+
+    fn of_peer(&self) -> Result<&Equinox> {
+        match &self.of {
+            Of::Appends(store) => Ok(store),
+            Of::Chain(_) => {
+                let remedy = "only layout=equinox has them".into();
+                Err(Refused::Unsupported { what: "checkpoints of Propulsion's".into(), remedy }.into())
+            }
         }
     }
 

@@ -1,18 +1,18 @@
 //! Appending: from the Tip as it is known, again from the Tip that a refused write hands back; and our own lost answers told from conflicts.
 
-use super::item::{self, Stored, Tip};
-use super::plan::{Addition, Held as By, Sync, WRITES_BY, sync};
+use super::item::{self, Stored, Tip, Unfold};
+use super::plan::{Addition, Sync, WRITES_BY, sync};
 use super::read::{Held, position};
 use super::settings::check_written;
 use super::{Equinox, LAYOUT};
-use crate::dynamo::{Failure, Freshness, Op, Outcome, Verdict, Write};
+use crate::dynamo::{Failure, Freshness, Op, Outcome, Verdict};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
 use crate::event::{CommitId, Event, StreamName, Tag};
 use crate::log::Committed;
 use crate::side::began::Began;
 use crate::side::once::{Known, Once, known};
 use crate::state::check_name;
-use crate::stream::{Expect, Step};
+use crate::stream::{Expect, Guards, Step};
 
 /// How often a race for one Tip is run again: every loss is somebody else's success.
 const RACES: u32 = 256;
@@ -21,7 +21,6 @@ const RACES: u32 = 256;
 struct Commit<'a> {
     stream: &'a StreamName,
     id: CommitId,
-    events: &'a [Event],
     stored: Vec<Stored>,
     step: &'a Step,
     /// Under an id that the caller gave.
@@ -37,14 +36,88 @@ struct Run {
     doubt: bool,
 }
 
+impl Commit<'_> {
+    fn count(&self) -> u64 {
+        self.stored.len() as u64
+    }
+
+    /// The snapshots for a Tip that has come to this version.
+    fn unfolds(&self, version: u64, now: jiff::Timestamp) -> Vec<Unfold> {
+        let given = self.step.snapshots.iter().map(|snapshot| item::unfold(&snapshot.name, version, &snapshot.state, now));
+        let last = self.stored.last().filter(|_| self.step.keep_last).map(|last| item::unfold_of(last, version));
+        given.chain(last).collect()
+    }
+
+    /// Whether these events say what this commit's do. Times do not count: a repeat has another.
+    fn says(&self, events: &[Stored]) -> bool {
+        let same = |(own, other): (&Stored, &Stored)| {
+            own.kind == other.kind && own.read().ok().zip(other.read().ok()).is_some_and(|(own, other)| own.says(&other))
+        };
+        events.len() == self.stored.len() && self.stored.iter().zip(events).all(same)
+    }
+
+    /// What the caller expects, held against what is there. None: it is so. Else the version from which on the caller does not know it.
+    fn missed(&self, tip: Option<&Tip>) -> Result<Option<u64>> {
+        let version = tip.map_or(0, |tip| tip.batch.next);
+        let whole = self.step.guards == Guards::Snapshots;
+        let known = match &self.step.expect {
+            Expect::Any => return Ok(None),
+            Expect::None if whole && tip.is_some() => return Ok(Some(0)),
+            Expect::None => 0,
+            Expect::Version(version) => *version,
+            Expect::Token(token) => {
+                let held = Held::open(token, self.stream)?;
+                let is_other = tip.map_or("", |tip| tip.etag.as_str()) != held.etag;
+                if whole && is_other {
+                    return Ok(Some(held.version));
+                }
+                held.version
+            }
+        };
+        Ok((known != version).then_some(known))
+    }
+}
+
 impl Equinox {
     pub(super) async fn append_step(&self, op: &Op, stream: &StreamName, step: &Step) -> Result<Committed> {
+        let began = step.base.as_ref().map(|base| Began::open(LAYOUT, base, stream)).transpose()?;
+        let commit = self.begin(stream, step, began.as_ref())?;
+        if commit.once && let Some(known) = self.once().find(op, stream, commit.id).await? {
+            return self.found(op, &commit, &known);
+        }
+        let tip = self.known_tip(op, stream, &step.expect).await?;
+        let mut run = Run { tip, began: began.as_ref().map(|began| began.version), doubt: began.is_some() };
+        for race in 0..RACES {
+            match self.attempt(op, &commit, &mut run).await {
+                Ok(Some(committed)) => return Ok(committed),
+                Ok(None) => {}
+                Err(failure) => return Err(give_up(&commit, &run, failure)),
+            }
+            if race > 0 {
+                let pause = self.dynamo().pause(race.min(5), Reason::Unreachable);
+                if op.is_over(pause) {
+                    break;
+                }
+                self.dynamo().env().sleep(pause).await;
+            }
+        }
+        let error = Error::unavailable(Reason::Throttled, format!("{stream} was written by others again and again meanwhile"));
+        Err(give_up(&commit, &run, Failure { error, doubt: false }))
+    }
+
+    /// Checks all that needs no call.
+    fn begin<'a>(&self, stream: &'a StreamName, step: &'a Step, began: Option<&Began>) -> Result<Commit<'a>> {
         check_written(stream)?;
-        if step.events.is_empty() {
+        let rolls = step.guards == Guards::Snapshots && !step.snapshots.is_empty();
+        if step.events.is_empty() && !rolls {
             return Err(Refused::Empty { what: "append" }.into());
         }
         for snapshot in &step.snapshots {
             check_name("snapshot name", &snapshot.name)?;
+        }
+        if step.guards == Guards::Snapshots && matches!(step.expect, Expect::Version(_)) {
+            let what = "a version that guards snapshots too".into();
+            return Err(Refused::Unsupported { what, remedy: "a version counts events alone: expect the token of a load".into() }.into());
         }
         let tag = Tag::from(stream);
         if let Some(other) = step.events.iter().flat_map(Event::tags).find(|other| **other != tag) {
@@ -52,30 +125,30 @@ impl Equinox {
             return Err(Refused::Unsupported { what, remedy: "it has streams only: put what the tag says into the body or the metadata".into() }.into());
         }
         let id = step.commit.unwrap_or_else(|| CommitId(self.dynamo().env().new_id()));
+        let once = step.commit.is_some() && began.is_none_or(|began| began.once);
+        if once && step.events.is_empty() {
+            let what = "a commit id on an append without events".into();
+            return Err(Refused::Unsupported { what, remedy: "nothing of it stays to be found by the id: expect the token of a load".into() }.into());
+        }
         let now = self.dynamo().env().now();
-        let mark = |index: usize| (index == 0).then(|| id.0.as_bytes());
-        let stored = step.events.iter().enumerate().map(|(index, event)| item::stored(event, now, mark(index)));
-        let began = step.base.as_ref().map(|base| Began::open(LAYOUT, base, stream)).transpose()?;
-        let once = step.commit.is_some() && began.as_ref().is_none_or(|began| began.once);
-        let stored = stored.collect::<Result<Vec<_>>>()?;
-        let commit = Commit { stream, id, events: &step.events, stored, step, once };
-        if once && let Some(known) = self.once().find(op, stream, id).await? {
-            return self.found(op, &commit, &known);
-        }
-        let tip = self.known_tip(op, stream, &step.expect).await?;
-        let mut run = Run { tip, began: began.as_ref().map(|began| began.version), doubt: began.is_some() };
-        if run.doubt && let Some(committed) = self.look(op, &commit, &run).await? {
-            return Ok(committed);
-        }
-        for _ in 0..RACES {
-            match self.attempt(op, &commit, &mut run).await {
-                Ok(Some(committed)) => return Ok(committed),
-                Ok(None) => {}
-                Err(failure) => return Err(give_up(&commit, &run, failure)),
-            }
-        }
-        let error = Error::unavailable(Reason::Throttled, format!("{stream} was written by others {RACES} times meanwhile"));
-        Err(give_up(&commit, &run, Failure { error, doubt: false }))
+        let stored = step.events.iter().map(|event| item::stored(event, now)).collect::<Result<Vec<_>>>()?;
+        let commit = Commit { stream, id, stored, step, once };
+        // However the Tip is, the new events and snapshots must fit into it.
+        self.plan(&commit, None)?;
+        Ok(commit)
+    }
+
+    fn plan(&self, commit: &Commit<'_>, tip: Option<&Tip>) -> Result<Sync> {
+        let env = self.dynamo().env();
+        let version = tip.map_or(0, |tip| tip.batch.next) + commit.count();
+        let add = Addition {
+            events: commit.stored.clone(),
+            unfolds: commit.unfolds(version, env.now()),
+            // A fresh one for each try: it tells whose the Tip is.
+            etag: item::etag(env.new_id()),
+            commit: commit.id,
+        };
+        sync(self.table(), commit.stream.as_str(), tip, add, self.limits())
     }
 
     /// The Tip as it is remembered, if that is what the caller saw, or no matter; else as it is.
@@ -83,13 +156,10 @@ impl Equinox {
         let remembered = self.remembered(stream);
         let seen = match (expect, &remembered) {
             (Expect::Any, Some(_)) => true,
-            (Expect::Token(token), Some(tip)) => {
-                let held = Held::open(token, stream)?;
-                tip.batch.next == held.version && tip.etag == held.etag
-            }
+            (Expect::Token(token), Some(tip)) => tip.batch.next == Held::open(token, stream)?.version,
             // Nothing was there: a put tells if that is still so.
             (Expect::Token(token), None) => {
-                if Held::open(token, stream)?.version == 0 {
+                if Held::open(token, stream)?.is_nothing() {
                     return Ok(None);
                 }
                 false
@@ -104,106 +174,124 @@ impl Equinox {
     /// One try. None: again, from the Tip that is known now.
     async fn attempt(&self, op: &Op, commit: &Commit<'_>, run: &mut Run) -> Result<Option<Committed>, Failure> {
         let sure = |error: Error| Failure { error, doubt: false };
-        let before = run.tip.as_ref().map_or(0, |tip| tip.batch.next);
-        if let Some(from) = expected(commit.step, commit.stream, before).map_err(sure)? {
-            // While a try is in doubt, its events may be what moved the stream.
-            if run.doubt && let Some(committed) = self.look(op, commit, run).await.map_err(sure)? {
-                return Ok(Some(committed));
-            }
-            let new = self.from(op, commit.stream, from, run.tip.as_ref(), Freshness::Strong).await.map_err(sure)?;
-            let token = Held::seal(commit.stream, run.tip.as_ref());
-            run.doubt = false;
-            return Err(sure(Error::conflict(new, Some(token))));
+        // While a try is in doubt, its events may be what moved the stream. It stays so until a write is answered: what was sent may still
+        // be on its way, and either it or the next one goes through.
+        if run.doubt && let Some(committed) = self.look(op, commit, run).await.map_err(sure)? {
+            return Ok(Some(committed));
         }
-        let now = self.dynamo().env().now();
-        let version = before + commit.events.len() as u64;
-        let unfolds = commit.step.snapshots.iter().map(|snapshot| item::unfold(&snapshot.name, version, &snapshot.state, now)).collect();
-        // A fresh one for each try: it tells whose the Tip is.
-        let etag = self.dynamo().env().new_id().simple().to_string();
-        let add = Addition { events: commit.stored.clone(), unfolds, etag: etag.clone() };
-        let Sync { mut writes, tip, calves } =
-            sync(self.table(), commit.stream.as_str(), run.tip.as_ref(), By::Version, add, self.limits()).map_err(sure)?;
+        if let Some(from) = commit.missed(run.tip.as_ref()).map_err(sure)? {
+            return Err(sure(self.conflict(op, commit, run, from).await.map_err(sure)?));
+        }
+        let before = run.tip.as_ref().map_or(0, |tip| tip.batch.next);
+        let Sync { mut writes, tip, calves } = self.plan(commit, run.tip.as_ref()).map_err(sure)?;
         if commit.once {
-            writes.push(self.once().write(commit.stream, version, commit.id, commit.events));
+            writes.push(self.once().write(commit.stream, tip.batch.next, commit.id, &commit.step.events));
             self.once_table(op).await.map_err(sure)?;
         }
         run.began.get_or_insert(before);
-        let writes: Vec<Write> = writes;
-        match self.dynamo().write(op, WRITES_BY, writes).await {
+        let verdicts = match self.dynamo().write(op, WRITES_BY, writes).await {
             Ok(Outcome::Done) => {
                 self.remember(commit.stream, Some(&tip));
                 self.side().ring();
-                Ok(Some(self.committed(op, commit, before, Some(&tip))))
+                return Ok(Some(self.committed(op, commit, before, Some(&tip))));
             }
             Ok(Outcome::Failed { verdicts, doubt }) => {
                 run.doubt |= doubt;
-                let found = |at: usize| match verdicts.get(at) {
-                    Some(Verdict::Found(item)) => Some(&**item),
-                    _ => None,
-                };
-                let (at_tip, at_once) = (usize::from(calves), usize::from(calves) + 1);
-                if commit.once && let Some(item) = found(at_once) {
-                    let known = known(commit.stream, item).map_err(sure)?;
-                    return self.found(op, commit, &known).map(Some).map_err(sure);
-                }
-                match found(at_tip) {
-                    Some(item) if item.get("etag").and_then(|etag| etag.as_s().ok()) == Some(&etag) => {
-                        // Our own write, whose answer was lost.
-                        self.remember(commit.stream, Some(&tip));
-                        Ok(Some(self.committed(op, commit, before, Some(&tip))))
-                    }
-                    Some(item) => {
-                        run.tip = Some(item::tip(item).map_err(sure)?);
-                        self.remember(commit.stream, run.tip.as_ref());
-                        Ok(None)
-                    }
-                    // A calf was in the way, or a Tip that is gone: what is there must be read.
-                    None => {
-                        run.tip = self.tip(op, commit.stream, Freshness::Strong).await.map_err(sure)?;
-                        Ok(None)
-                    }
-                }
+                verdicts
             }
             Err(failure) => {
                 self.forget(commit.stream);
-                Err(failure)
+                return Err(failure);
             }
+        };
+        let found = |at: usize| match verdicts.get(at) {
+            Some(Verdict::Found(item)) => Some(&**item),
+            _ => None,
+        };
+        let at_tip = usize::from(calves);
+        if commit.once && let Some(item) = found(at_tip + 1) {
+            let known = known(commit.stream, item).map_err(sure)?;
+            return self.found(op, commit, &known).map(Some).map_err(sure);
         }
+        let there = match found(at_tip) {
+            Some(item) => Some(item::tip(item).map_err(sure)?),
+            // A calf was in the way, or the reasons were left out: what is there must be read.
+            None => self.tip(op, commit.stream, Freshness::Strong).await.map_err(sure)?,
+        };
+        self.remember(commit.stream, there.as_ref());
+        if there.as_ref().is_some_and(|there| there.etag == tip.etag) {
+            // Our own write, whose answer was lost.
+            self.remember(commit.stream, Some(&tip));
+            self.side().ring();
+            return Ok(Some(self.committed(op, commit, before, Some(&tip))));
+        }
+        // A request that was delivered twice is answered by its second delivery, and nothing else tells that the first one went through.
+        run.doubt |= there.as_ref().is_some_and(|there| there.marks.may_hold(before, commit.id));
+        let unmoved = there.as_ref().map(|tip| &tip.etag) == run.tip.as_ref().map(|tip| &tip.etag);
+        if calves && found(0).is_some() && unmoved {
+            let what = format!("{}: an item is in the place where the Tip's events from {} on go", commit.stream, before);
+            return Err(sure(Error::corrupt(LAYOUT, what)));
+        }
+        run.tip = there;
+        Ok(None)
     }
 
-    /// Looks for the commit in the stream from where its first try began. An event in its place that says the same and does not tell whose it
-    /// is, since a peer has calved it, leaves the matter in doubt.
-    async fn look(&self, op: &Op, commit: &Commit<'_>, run: &Run) -> Result<Option<Committed>> {
+    /// The conflict, with what the caller does not know yet.
+    async fn conflict(&self, op: &Op, commit: &Commit<'_>, run: &Run, from: u64) -> Result<Error> {
+        let new = self.from(op, commit.stream, from, run.tip.as_ref(), Freshness::Strong).await?;
+        // Where snapshots are guarded, they are what is new, and must be read.
+        let token = (commit.step.guards == Guards::Events).then(|| Held::seal(commit.stream, run.tip.as_ref()));
+        Ok(Error::conflict(new, token))
+    }
+
+    /// Looks for the commit in the stream from where its first try began: by the id that its caller gave, or by the marks of the Tip. Where
+    /// those do not reach back so far, events that say the same leave the matter in doubt.
+    async fn look(&self, op: &Op, commit: &Commit<'_>, run: &mut Run) -> Result<Option<Committed>> {
         let Some(began) = run.began else { return Ok(None) };
-        let tip = self.tip(op, commit.stream, Freshness::Strong).await?;
-        let mut at = began;
-        for stored in self.stored_from(op, commit.stream, began, tip.as_ref()).await? {
-            if stored.commit() == Some(*commit.id.0.as_bytes()) {
-                return Ok(Some(self.committed(op, commit, at, tip.as_ref())));
-            }
-            let same = commit.stored.first().is_some_and(|own| own.kind == stored.kind && own.read().ok() == stored.read().ok());
-            if stored.commit().is_none() && same {
-                let message = format!("event {at} says the same, and a peer has moved it");
-                return Err(give_up(commit, run, Failure { error: Error::unavailable(Reason::Unreachable, message), doubt: true }));
-            }
-            at += 1;
+        run.tip = self.tip(op, commit.stream, Freshness::Strong).await?;
+        if commit.once {
+            let known = self.once().find(op, commit.stream, commit.id).await?;
+            return known.map(|known| self.found(op, commit, &known)).transpose();
         }
-        Ok(None)
+        let Some(tip) = &run.tip else { return Ok(None) };
+        let events = self.stored_from(op, commit.stream, began, Some(tip)).await?;
+        let says_so = |version: u64| {
+            let at = usize::try_from(version.saturating_sub(began)).ok()?;
+            Some(commit.says(events.get(at..at.checked_add(commit.stored.len())?)?))
+        };
+        let is_here = |version: &u64| says_so(*version) == Some(true);
+        if let Some(version) = tip.marks.versions(began, commit.id).find(is_here) {
+            // Its snapshots may be others' by now: a token that guards them would not.
+            let tip = (commit.step.guards == Guards::Events).then_some(tip);
+            return Ok(Some(self.committed(op, commit, version, tip)));
+        }
+        if tip.marks.reach_behind(began) {
+            return Ok(None);
+        }
+        let alike = (began..tip.batch.next).find(|version| is_here(version) && !tip.marks.tell_of(*version));
+        match alike {
+            Some(version) if !commit.stored.is_empty() => {
+                let message = format!("event {version} of {} says the same, and nothing tells whose it is", commit.stream);
+                Err(Error::unavailable(Reason::Unreachable, message))
+            }
+            None if !commit.stored.is_empty() => Ok(None),
+            _ => Err(Error::unavailable(Reason::Unreachable, format!("{} was written by others since", commit.stream))),
+        }
     }
 
     /// What an append under an id of the caller's recorded the first time.
     fn found(&self, op: &Op, commit: &Commit<'_>, known: &Known) -> Result<Committed> {
-        known.check(commit.id, commit.events)?;
+        known.check(commit.id, &commit.step.events)?;
         Ok(self.committed(op, commit, known.version - known.count, None))
     }
 
     fn committed(&self, op: &Op, commit: &Commit<'_>, before: u64, tip: Option<&Tip>) -> Committed {
-        let count = commit.events.len() as u64;
-        let positions = (before + 1..=before + count).map(|version| position(commit.stream, version)).collect();
-        let guarded = !matches!(commit.step.expect, Expect::Any);
-        let token = tip.filter(|_| guarded).map(|tip| Held::seal(commit.stream, Some(tip)));
-        let mut committed = Committed::new(commit.id, positions, token, op.units());
-        committed.version = Some(before + count);
+        let version = before + commit.count();
+        let positions = (before + 1..=version).map(|version| position(commit.stream, version)).collect();
+        // A token stands for the Tip that the commit left, not for what others made of it since.
+        let own = tip.filter(|tip| !matches!(commit.step.expect, Expect::Any) && tip.batch.next == version);
+        let mut committed = Committed::new(commit.id, positions, own.map(|tip| Held::seal(commit.stream, Some(tip))), op.units());
+        committed.version = Some(version);
         committed
     }
 
@@ -218,17 +306,6 @@ impl Equinox {
     fn once(&self) -> Once<'_> {
         Once(self.side())
     }
-}
-
-/// None: the stream is as expected. Else the version from which on the caller does not know it.
-fn expected(step: &Step, stream: &StreamName, version: u64) -> Result<Option<u64>> {
-    let known = match &step.expect {
-        Expect::Any => return Ok(None),
-        Expect::None => 0,
-        Expect::Version(version) => *version,
-        Expect::Token(token) => Held::open(token, stream)?.version,
-    };
-    Ok((known != version).then_some(known))
 }
 
 fn give_up(commit: &Commit<'_>, run: &Run, failure: Failure) -> Error {

@@ -281,8 +281,7 @@ mod tests {
     #[test]
     fn what_started_is_read_in_three_shapes() {
         let at = Timestamp::UNIX_EPOCH;
-        let stored =
-            |body: &str| super::super::item::stored(&Event::new(STARTED, body.to_owned()).expect("an event"), at, None).expect("stores");
+        let stored = |body: &str| super::super::item::stored(&Event::new(STARTED, body.to_owned()).expect("an event"), at).expect("stores");
         let events = [
             stored(r#"{"partition":0,"epoch":0}"#),
             stored(r#"{"tranche":1,"epoch":4}"#),

@@ -13,7 +13,7 @@ use super::read::{identity, recorded};
 use super::{Equinox, LAYOUT};
 use crate::dynamo::item::{Item, number, text};
 use crate::dynamo::{Find, Freshness, Op, Range as Keys};
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 use crate::event::{EventType, Metadata, Recorded, StreamName, Tag};
 use crate::position::Position;
 
@@ -116,13 +116,17 @@ impl Equinox {
             lowest = lowest.min(take(&tip)?.0);
             highest = wanted.end;
         }
-        for table in [Some(self.table()), self.archive()].into_iter().flatten() {
+        for table in [self.table(), self.archive()] {
             let mut find = Find { freshness: fresh, reverse: true, ..Find::new(table, HASH, text(stream.as_str())) };
             find = find.range(Keys::Before(RANGE.into(), number(lowest)));
             let (mut start, mut limit) = (None, 1);
             while lowest > wanted.start {
                 find.limit = Some(limit);
-                let (items, after) = self.dynamo().page(op, &find, start).await?;
+                let (items, after) = match self.dynamo().page(op, &find, start).await {
+                    // Nobody is bound to have an archive.
+                    Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing && table == self.archive() => break,
+                    page => page?,
+                };
                 for item in &items {
                     let (base, next) = take(item)?;
                     (lowest, highest) = (lowest.min(base), highest.max(next));
@@ -204,5 +208,47 @@ impl Equinox {
     pub(crate) fn whole_table<'a>(&'a self, op: &'a Op) -> BoxStream<'a, Result<Vec<Option<Whole>>>> {
         let pages = self.dynamo().scan_parts(op, self.table(), PARTS);
         pages.map(|page| Ok(page?.iter().map(index::whole_item).collect())).boxed()
+    }
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use super::*;
+    use crate::dynamo::table::TableOptions;
+    use crate::dynamo::{Connect, Place as At};
+    use crate::event::Event;
+    use crate::layout::equinox::Options;
+    use crate::stream::{Step, StreamStore};
+    use crate::url::StoreUrl;
+
+    /// Equinox pays 95 units for 32 events of a stream of 977: its forward read is charged for every older calf.
+    #[tokio::test]
+    async fn a_few_events_of_a_long_stream_cost_the_calves_that_hold_them() {
+        let dynamo = Connect::to(At::Memory).connect().await.expect("connects");
+        let options = Options::of(&StoreUrl::parse("memory:?layout=equinox").expect("a URL")).expect("options");
+        for spec in options.specs() {
+            dynamo.create_table(&dynamo.long_op(), &spec, &TableOptions::default()).await.expect("creates");
+        }
+        let store = Equinox::open(dynamo.clone(), options);
+        let stream = StreamName::new("Cart-1").expect("a name");
+        let body = || (0..17).flat_map(|_| *dynamo.env().new_id().as_bytes()).collect::<Vec<u8>>();
+        for n in (0..977).step_by(8) {
+            let events = (n..977.min(n + 8)).map(|_| Event::new("Added", body()).expect("an event"));
+            store.append(&stream, Step::new(events)).await.expect("appends");
+        }
+        let mut dearest: f64 = 0.0;
+        for from in (0..946).step_by(43).chain([945]) {
+            for first in [First::Calves, First::Tip] {
+                let op = dynamo.op();
+                let events = store.events_between(&op, &stream, from..from + 32, first).await.expect("reads");
+                let versions: Vec<_> = events.iter().filter_map(|event| event.version).collect();
+                assert_eq!(versions, (from + 1..from + 33).collect::<Vec<_>>());
+                if first == First::Calves || from >= 900 {
+                    dearest = dearest.max(op.units().read);
+                }
+            }
+        }
+        println!("at most {dearest} read units");
+        assert!(dearest < 10.0, "{dearest}");
     }
 }

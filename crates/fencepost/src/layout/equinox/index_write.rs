@@ -17,10 +17,10 @@ use super::Equinox;
 use super::index::{self, Place, Span};
 use super::index_plan::{Batch, Closing, Ends, Missing, Next, cut};
 use super::item::{self, Stored, Tip, Unfold};
-use super::plan::{Addition, Held, Sync, WRITES_BY, sync};
+use super::plan::{Addition, Sync, WRITES_BY, sync};
 use crate::dynamo::{Freshness, Op, Outcome, Verdict};
 use crate::error::{Error, Reason, Result};
-use crate::event::{Event, StreamName};
+use crate::event::{CommitId, Event, StreamName};
 
 /// How often a race for one epoch is run again: every loss is somebody else's success.
 const RACES: u32 = 256;
@@ -86,7 +86,7 @@ impl std::ops::AddAssign for Put {
 }
 
 /// How a write to a stream of the index ended.
-enum Wrote {
+pub(super) enum Wrote {
     Done(Box<Tip>),
     /// Somebody else was first.
     Lost,
@@ -140,6 +140,9 @@ impl Equinox {
         Ok(put)
     }
 
+    fn stored(&self, event: Result<Event>) -> Result<Stored> {
+        item::stored(&event?, self.dynamo().env().now())
+    }
     fn closing(&self) -> Closing {
         let closing = Closing::default();
         Closing { bytes: self.0.options.epoch_bytes.unwrap_or(closing.bytes), ..closing }
@@ -183,9 +186,9 @@ impl Equinox {
             let items = add.len() + app.len() + state.ends.of.len();
             let closes = breaks && whole || self.closing().is_due(state.bytes(&stream), version, items);
             let spans: Vec<Span> = add.iter().chain(&app).cloned().collect();
-            let mut events = vec![index::ingested(add, app)?];
+            let mut events = vec![self.stored(index::ingested(add, app))?];
             if closes {
-                events.push(index::closed()?);
+                events.push(self.stored(index::closed())?);
             }
             self.start(op, partition, &mut state).await?;
             match self.write_index(op, &stream, state.tip.as_ref(), events, Vec::new()).await? {
@@ -341,26 +344,25 @@ impl Equinox {
             let (name, snapshot) = index::snapshotted(&active);
             let next = tip.as_ref().map_or(0, |tip| tip.batch.next) + 1;
             let unfold = item::unfold(name, next, &snapshot, self.dynamo().env().now());
-            let events = vec![index::started(partition, state.epoch)?];
+            let events = vec![self.stored(index::started(partition, state.epoch))?];
             state.started = matches!(self.write_index(op, &stream, tip.as_ref(), events, vec![unfold]).await?, Wrote::Done(_));
         }
         Ok(())
     }
 
     /// One append to a stream of the index, from its Tip as it is known.
-    async fn write_index(
+    pub(super) async fn write_index(
         &self,
         op: &Op,
         stream: &StreamName,
         seen: Option<&Tip>,
-        events: Vec<Event>,
+        events: Vec<Stored>,
         unfolds: Vec<Unfold>,
     ) -> Result<Wrote> {
-        let (index, now) = (self.index(), self.dynamo().env().now());
-        let events = events.iter().map(|event| item::stored(event, now, None)).collect::<Result<Vec<_>>>()?;
-        let etag = self.dynamo().env().new_id().simple().to_string();
-        let add = Addition { events, unfolds, etag: etag.clone() };
-        let Sync { writes, tip, calves } = sync(index.table(), stream.as_str(), seen, Held::Version, add, index.limits())?;
+        let index = self.index();
+        let (etag, commit) = (item::etag(self.dynamo().env().new_id()), CommitId(self.dynamo().env().new_id()));
+        let add = Addition { events, unfolds, etag: etag.clone(), commit };
+        let Sync { writes, tip, calves } = sync(index.table(), stream.as_str(), seen, add, index.limits())?;
         index.forget(stream);
         match self.dynamo().write(op, WRITES_BY, writes).await? {
             Outcome::Done => Ok(Wrote::Done(Box::new(tip))),
@@ -408,7 +410,8 @@ impl Equinox {
             self.start(op, partition, &mut state).await?;
             let empty = state.tip.as_ref().is_none_or(|tip| tip.batch.next == 0);
             // First the epoch that is open is closed, then the next one holds these and is closed at once.
-            let events = vec![index::ingested(if empty { spans.clone() } else { Vec::new() }, Vec::new())?, index::closed()?];
+            let entry = index::ingested(if empty { spans.clone() } else { Vec::new() }, Vec::new());
+            let events = vec![self.stored(entry)?, self.stored(index::closed())?];
             match self.write_index(op, &stream, state.tip.as_ref(), events, Vec::new()).await? {
                 Wrote::Done(tip) => {
                     (state.tip, state.ends.closed) = (Some(*tip), true);

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use bytes::Bytes;
 use jiff::Timestamp;
 
+use super::marks::Marks;
 use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, text, wrong};
 use crate::error::{Error, Refused, Result};
 use crate::event::{Event, EventType, Metadata};
@@ -20,20 +21,20 @@ pub(super) const EVENTS: &str = "e";
 pub(super) const TYPES: &str = "c";
 pub(super) const UNFOLDS: &str = "u";
 pub(super) const APPENDED: &str = "a";
-const CALVED: &str = "b";
-const ETAG: &str = "etag";
+pub(super) const CALVED: &str = "b";
+pub(super) const ETAG: &str = "etag";
 
 pub(super) const TIME: &str = "t";
 pub(super) const DATA: &str = "d";
-const DATA_ENCODING: &str = "D";
+pub(super) const DATA_ENCODING: &str = "D";
 const META: &str = "m";
 const META_ENCODING: &str = "M";
 const CORRELATION: &str = "x";
 const CAUSATION: &str = "y";
 const UNFOLD_TYPE: &str = "c";
 const UNFOLD_VERSION: &str = "i";
-/// Ours, on the first event of a commit: readers of the peers' pass over it, and the F# one drops it when it calves.
-const COMMIT: &str = "k";
+/// Ours, on a Tip: the peers pass over it, and keep it.
+pub(super) const MARKS: &str = "k";
 
 const DEFLATE: u64 = 1;
 const BROTLI: u64 = 2;
@@ -74,6 +75,15 @@ impl Batch {
     pub(super) fn base(&self) -> u64 {
         self.next.saturating_sub(self.events.len() as u64)
     }
+
+    /// Without what is at this index or behind it.
+    pub(super) fn cut(&mut self, end: u64) {
+        let left = end.saturating_sub(self.base());
+        if self.next > end {
+            self.events.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            self.next = self.next.min(end);
+        }
+    }
 }
 
 /// What only a Tip has.
@@ -85,7 +95,9 @@ pub(super) struct Tip {
     pub(super) appended: u64,
     /// Estimated bytes of the events in all calves.
     pub(super) calved: u64,
+    /// Empty where none was written.
     pub(super) etag: String,
+    pub(super) marks: Marks,
 }
 
 pub(super) fn key(stream: &str, index: u64) -> Item {
@@ -143,6 +155,7 @@ pub(super) fn tip(item: &Item) -> Result<Tip> {
             appended: item.maybe_number(APPENDED)?.unwrap_or(0),
             calved: item.maybe_number(CALVED)?.unwrap_or(0),
             etag: item.maybe_text(ETAG)?.unwrap_or_default().to_owned(),
+            marks: Marks::of(item.maybe_bytes(MARKS).ok().flatten()),
         })
     };
     decode().map_err(|malformed: Malformed| corrupt(item, &malformed))
@@ -182,11 +195,14 @@ pub(super) fn tip_item(stream: &str, tip: &Tip) -> Item {
     item.insert(ETAG.into(), text(&tip.etag));
     item.insert(UNFOLDS.into(), unfold_list(&tip.unfolds));
     put_events(&mut item, &tip.batch.events);
+    if !tip.marks.bytes().is_empty() {
+        item.insert(MARKS.into(), binary(tip.marks.bytes()));
+    }
     item
 }
 
 /// An event to be stored at this time. The layout has no tags.
-pub(super) fn stored(event: &Event, at: Timestamp, commit: Option<&[u8; 16]>) -> Result<Stored> {
+pub(super) fn stored(event: &Event, at: Timestamp) -> Result<Stored> {
     let mut map = Item::from([(TIME.into(), text(time(at)))]);
     put_bytes(&mut map, DATA, DATA_ENCODING, event.data());
     let Metadata { correlation, causation, .. } = event.metadata();
@@ -215,9 +231,6 @@ pub(super) fn stored(event: &Event, at: Timestamp, commit: Option<&[u8; 16]>) ->
             map.insert(name.into(), text(value));
         }
     }
-    if let Some(commit) = commit {
-        map.insert(COMMIT.into(), binary(commit.to_vec()));
-    }
     Ok(Stored { kind: event.event_type().as_str().to_owned(), map })
 }
 
@@ -238,6 +251,13 @@ pub(super) struct Read1 {
     pub(super) at: Timestamp,
 }
 
+impl Read1 {
+    /// Whether both say the same, whenever it was.
+    pub(super) fn says(&self, other: &Read1) -> bool {
+        (&self.kind, &self.data, &self.meta, &self.id) == (&other.kind, &other.data, &other.meta, &other.id)
+    }
+}
+
 impl Stored {
     pub(super) fn read(&self) -> Result<Read1, Malformed> {
         let at = moment(self.map.maybe_text(TIME)?.unwrap_or(YEAR_ONE))?;
@@ -253,11 +273,6 @@ impl Stored {
         Ok(Read1 { kind, data, meta, id, at })
     }
 
-    /// The commit of ours that begins with it, as far as that is still told.
-    pub(super) fn commit(&self) -> Option<[u8; 16]> {
-        self.map.maybe_bytes(COMMIT).ok().flatten().and_then(|bytes| bytes.try_into().ok())
-    }
-
     /// As the peers estimate it: what decides when to calve, and is kept in `b`. Lengths of texts are in UTF-16 units.
     pub(super) fn estimate(&self) -> u64 {
         units(&self.kind) + body_length(&self.map) + field(&self.map, CORRELATION) + field(&self.map, CAUSATION) + 20 + 20
@@ -265,6 +280,10 @@ impl Stored {
 }
 
 impl Unfold {
+    /// As the event that it is a copy of.
+    pub(super) fn as_event(&self) -> Stored {
+        Stored { kind: self.kind.clone(), map: self.map.clone() }
+    }
     /// The state.
     pub(super) fn state(&self) -> Result<Bytes, Malformed> {
         Ok(bytes(&self.map, DATA, DATA_ENCODING)?.unwrap_or_default())
@@ -277,6 +296,23 @@ impl Unfold {
 /// The item without its events, as the peers estimate it.
 pub(super) fn base_estimate(stream: &str, etag: &str) -> u64 {
     80 + units(stream) + units(etag)
+}
+
+impl Tip {
+    /// How much larger equinox-js would write it: an etag of 36 bytes, and an encoding beside every body.
+    pub(super) fn larger_in_js(&self) -> usize {
+        let spelt = |event: &&Stored| event.map.contains_key(DATA) && !event.map.contains_key(DATA_ENCODING);
+        36_usize.saturating_sub(self.etag.len()) + 3 * self.batch.events.iter().filter(spelt).count()
+    }
+}
+
+/// The last event of an append as a snapshot of the stream.
+pub(super) fn unfold_of(event: &Stored, version: u64) -> Unfold {
+    let mut map = event.map.clone();
+    map.retain(|name, _| ![CORRELATION, CAUSATION].contains(&name.as_str()));
+    map.insert(UNFOLD_VERSION.into(), number(version));
+    map.insert(UNFOLD_TYPE.into(), text(&event.kind));
+    Unfold { version, kind: event.kind.clone(), map }
 }
 
 fn units(text: &str) -> u64 {
@@ -380,6 +416,12 @@ fn metadata(bytes: &[u8]) -> (Metadata, Option<uuid::Uuid>) {
             (meta, None)
         }
     }
+}
+
+/// Any text will do for the peers: the shortest that holds an id.
+pub(super) fn etag(id: uuid::Uuid) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(id.as_bytes())
 }
 
 fn to_base64(bytes: &[u8]) -> String {

@@ -7,15 +7,20 @@ mod check;
 #[cfg(feature = "streams")]
 mod index;
 #[cfg(feature = "streams")]
+mod index_checkpoint;
+#[cfg(feature = "streams")]
 mod index_plan;
 #[cfg(feature = "streams")]
 mod index_read;
 #[cfg(feature = "streams")]
 mod index_write;
 mod item;
+mod marks;
 mod plan;
+mod prune;
 mod read;
 mod settings;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,6 +41,8 @@ use self::item::{Stored, Tip};
 use self::plan::Limits;
 #[cfg(feature = "streams")]
 pub(crate) use self::settings::Fed;
+use self::settings::Missing;
+pub use self::prune::Pruned;
 pub(crate) use self::settings::Options;
 use crate::dynamo::table::TableOptions;
 use crate::dynamo::{Dynamo, Freshness, ITEM_BYTES, Op, report};
@@ -49,9 +56,9 @@ pub(crate) const LAYOUT: &str = "equinox";
 /// Bytes of Tips that are remembered, so that an append need not read what a load has just read.
 const REMEMBERED: u64 = 64 * 1024 * 1024;
 
-/// An opened store. Cheap to clone.
+/// Equinox' tables, opened: what they offer beyond streams. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Equinox(Arc<Inner>);
+pub struct Equinox(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -103,8 +110,11 @@ impl Equinox {
     fn table(&self) -> &str {
         &self.0.options.table
     }
-    fn archive(&self) -> Option<&str> {
-        self.0.options.archive.as_deref()
+    fn archive(&self) -> &str {
+        &self.0.options.archive
+    }
+    fn missing(&self) -> Missing {
+        self.0.options.missing
     }
     fn limits(&self) -> &Limits {
         &self.0.options.limits
@@ -142,8 +152,7 @@ impl Equinox {
     /// The stored events from this index on.
     async fn stored_from(&self, op: &Op, stream: &StreamName, from: u64, tip: Option<&Tip>) -> Result<Vec<Stored>> {
         let Some(tip) = tip else { return Ok(Vec::new()) };
-        let mut batches =
-            if from < tip.batch.base() { self.calves_down_to(op, stream, from, tip, Freshness::Strong).await? } else { Vec::new() };
+        let mut batches = self.calves_down_to(op, stream, from, tip, Freshness::Strong).await?;
         batches.push(tip.batch.clone());
         let events = batches.into_iter().flat_map(|batch| (batch.base()..).zip(batch.events));
         Ok(events.filter(|(index, _)| *index >= from).map(|(_, event)| event).collect())
@@ -167,10 +176,11 @@ impl Equinox {
     }
 }
 
-/// The largest event that a Tip holds, with its names and numbers.
-/// Events of one append, which one Tip holds.
-const MAX_EVENTS: usize = 1_000;
-pub(crate) const MAX_BODY: usize = ITEM_BYTES - 4 * 1024;
+/// What one Tip holds in one append: a stream's name, a type and the item's own numbers take less than a kilobyte.
+pub(crate) const MAX_BODY: usize = ITEM_BYTES - 1024;
+/// As many as fit into an eighth of an item with time, type (15 letters) and what a list and its maps take, which leaves seven to their
+/// bodies. More are accepted as long as all of it fits.
+const MAX_EVENTS: usize = ITEM_BYTES / 8 / 48;
 
 #[async_trait]
 impl StreamStore for Equinox {

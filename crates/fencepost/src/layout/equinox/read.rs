@@ -1,21 +1,20 @@
 //! Loading and reading: the Tip, and calves only as far down as they are needed.
 
-use futures::stream::{self, BoxStream};
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use uuid::Uuid;
 
-use super::item::{self, Batch, HASH, RANGE, Stored, TIP, Tip};
-use super::settings::check_name;
+use super::item::{self, Batch, HASH, RANGE, Stored, TIP, Tip, Unfold};
+use super::settings::{Missing, check_name};
 use super::{Equinox, LAYOUT};
-use crate::dynamo::item::{Item, number, text};
-use crate::dynamo::{Find, Freshness, Key, Op, Range};
-use crate::error::{Error, Result};
+use crate::dynamo::item::{number, text};
+use crate::dynamo::{Find, Freshness, Op, Range};
+use crate::error::{Error, Reason, Result};
 use crate::event::{CommitId, Recorded, StreamName, Tag};
-use crate::log::{Consistency, Direction};
+use crate::log::Consistency;
 use crate::position::{Position, Token};
 use crate::side::began::at_stream;
 use crate::state::check_name as check_snapshot;
-use crate::stream::{LoadOptions, Loaded, Origin, Snapshot, StreamReadOptions};
+use crate::stream::{LoadOptions, Loaded, Origin, Snapshot};
 
 /// What a token holds: how many events there were, and what the Tip was then.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
@@ -29,6 +28,10 @@ impl Held {
     pub(super) fn seal(stream: &StreamName, tip: Option<&Tip>) -> Token {
         let (version, etag) = tip.map_or((0, String::new()), |tip| (tip.batch.next, tip.etag.clone()));
         Token::seal(LAYOUT, &Held { stream: stream.as_str().into(), version, etag })
+    }
+    /// Whether not even a Tip was there.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.version == 0 && self.etag.is_empty()
     }
     pub(super) fn open(token: &Token, stream: &StreamName) -> Result<Held> {
         let held: Held = token.open(LAYOUT)?;
@@ -71,14 +74,23 @@ pub(super) fn recorded(stream: &StreamName, index: u64, stored: &Stored) -> Resu
     Ok(event)
 }
 
-fn all(stream: &StreamName, base: u64, events: &[Stored]) -> impl Iterator<Item = Result<Recorded>> {
-    (base..).zip(events).map(move |(index, event)| recorded(stream, index, event))
+/// Those of a batch from this index on.
+pub(super) fn all(stream: &StreamName, batch: &Batch, from: u64) -> impl DoubleEndedIterator<Item = Result<Recorded>> {
+    let skipped = usize::try_from(from.saturating_sub(batch.base())).unwrap_or(usize::MAX).min(batch.events.len());
+    let base = batch.base() + skipped as u64;
+    let events = batch.events.get(skipped..).unwrap_or_default();
+    events.iter().enumerate().map(move |(at, event)| recorded(stream, base + at as u64, event))
 }
 
 impl Equinox {
     pub(super) async fn tip(&self, op: &Op, stream: &StreamName, freshness: Freshness) -> Result<Option<Tip>> {
-        let found = self.dynamo().get(op, self.table(), item::key(stream.as_str(), TIP), freshness).await?;
-        let tip = found.as_ref().map(item::tip).transpose()?;
+        // The last item, which costs no more than the Tip by its key: calves without a Tip must not be taken for nothing.
+        let find = Find { freshness, reverse: true, limit: Some(1), ..self.whole(stream) };
+        let (found, _) = self.dynamo().page(op, &find, None).await?;
+        if found.first().is_some_and(|item| !item::is_tip(item)) {
+            return Err(without_a_tip(stream));
+        }
+        let tip = found.first().map(item::tip).transpose()?;
         if freshness == Freshness::Strong {
             self.remember(stream, tip.as_ref());
         }
@@ -91,35 +103,34 @@ impl Equinox {
         if let Some(since) = &options.since {
             let held = Held::open(since, stream)?;
             let tip = self.tip(op, stream, freshness).await?;
-            let unchanged = tip.as_ref().is_some_and(|tip| tip.etag == held.etag && tip.batch.next == held.version);
-            let from = if unchanged { tip.as_ref().map_or(0, |tip| tip.batch.next) } else { held.version };
+            let changed = tip.as_ref().is_some_and(|tip| tip.etag != held.etag || tip.batch.next != held.version);
+            // A snapshot at the same version is news too: of a state that is kept in no other place.
+            let snapshots = if changed { named(stream, tip.as_ref(), &options.origin)? } else { Vec::new() };
+            let snapshots: Vec<_> = snapshots.into_iter().filter(|snapshot| snapshot.version >= held.version).collect();
+            let from = snapshots.iter().map(|snapshot| snapshot.version).max().unwrap_or(held.version);
             let events = self.from(op, stream, from, tip.as_ref(), freshness).await?;
-            return Ok(loaded(stream, op, Vec::new(), events, tip.as_ref()));
+            return Ok(loaded(stream, op, snapshots, events, tip.as_ref()));
         }
-        match &options.origin {
-            Origin::Start => self.load_all(op, stream, freshness).await,
-            Origin::Latest => {
-                let tip = self.tip(op, stream, freshness).await?;
-                let last = tip.as_ref().map_or(0, |tip| tip.batch.next.saturating_sub(1));
-                let events = self.from(op, stream, last, tip.as_ref(), freshness).await?;
-                Ok(loaded(stream, op, Vec::new(), events, tip.as_ref()))
-            }
-            Origin::Snapshot(names) => {
-                for name in names {
-                    check_snapshot("snapshot name", name)?;
-                }
-                let tip = self.tip(op, stream, freshness).await?;
-                let unfolds = tip.iter().flat_map(|tip| &tip.unfolds).filter(|unfold| names.contains(&unfold.kind));
-                let mut snapshots = Vec::new();
-                for unfold in unfolds {
-                    let state = unfold.state().map_err(|m| Error::corrupt(LAYOUT, format!("{stream}, unfold {}: {}", unfold.kind, m.0)))?;
-                    snapshots.push(Snapshot::at(&unfold.kind, unfold.version, state));
-                }
-                let from = snapshots.iter().map(|snapshot| snapshot.version).max().unwrap_or(0);
-                let events = self.from(op, stream, from, tip.as_ref(), freshness).await?;
-                Ok(loaded(stream, op, snapshots, events, tip.as_ref()))
-            }
+        if options.origin == Origin::Start {
+            return self.load_all(op, stream, freshness).await;
         }
+        let tip = self.tip(op, stream, freshness).await?;
+        let snapshots = named(stream, tip.as_ref(), &options.origin)?;
+        let next = tip.as_ref().map_or(0, |tip| tip.batch.next);
+        if options.origin == Origin::Latest
+            && let Some(kept) = tip.iter().flat_map(|tip| &tip.unfolds).next_back()
+            && tip.as_ref().is_some_and(|tip| tip.batch.events.is_empty() && kept.version == next && next > 0)
+        {
+            // The last event is in a calf, or pruned, and kept here.
+            let event = recorded(stream, next - 1, &kept.as_event())?;
+            return Ok(loaded(stream, op, snapshots, vec![event], tip.as_ref()));
+        }
+        let from = match options.origin {
+            Origin::Latest => next.saturating_sub(1),
+            _ => snapshots.iter().map(|snapshot| snapshot.version).max().unwrap_or(0),
+        };
+        let events = self.from(op, stream, from, tip.as_ref(), freshness).await?;
+        Ok(loaded(stream, op, snapshots, events, tip.as_ref()))
     }
 
     /// Everything, by one run over calves and Tip.
@@ -139,45 +150,38 @@ impl Equinox {
                 self.remember(stream, None);
                 return Ok(loaded(stream, op, Vec::new(), Vec::new(), None));
             }
-            return Err(Error::corrupt(LAYOUT, format!("{stream}: calves without a Tip")));
+            return Err(without_a_tip(stream));
         };
         if freshness == Freshness::Strong {
             self.remember(stream, Some(&tip));
         }
-        let lowest = joined(stream, &batches, &tip.batch)?;
-        let mut archived = self.archived(op, stream, 0, lowest, freshness).await?;
-        archived.extend(batches);
-        let events = archived.iter().chain([&tip.batch]).flat_map(|batch| all(stream, batch.base(), &batch.events));
+        let batches = self.join(op, stream, batches, &tip.batch, 0).await?;
+        let events = batches.iter().chain([&tip.batch]).flat_map(|batch| all(stream, batch, 0));
         let events = events.collect::<Result<Vec<_>>>()?;
         Ok(loaded(stream, op, Vec::new(), events, Some(&tip)))
     }
 
     /// Events from this index on: of the Tip, and of calves only where they are needed, from the newest down.
-    pub(super) async fn from(
-        &self,
-        op: &Op,
-        stream: &StreamName,
-        from: u64,
-        tip: Option<&Tip>,
-        freshness: Freshness,
-    ) -> Result<Vec<Recorded>> {
+    pub(super) async fn from(&self, op: &Op, stream: &StreamName, from: u64, tip: Option<&Tip>, freshness: Freshness) -> Result<Vec<Recorded>> {
         let Some(tip) = tip else { return Ok(Vec::new()) };
-        let batches = if from < tip.batch.base() { self.calves_down_to(op, stream, from, tip, freshness).await? } else { Vec::new() };
-        let events = batches.iter().chain([&tip.batch]).flat_map(|batch| all(stream, batch.base(), &batch.events));
-        events.filter(|event| event.as_ref().map_or(true, |event| event.version > Some(from))).collect()
+        let batches = self.calves_down_to(op, stream, from, tip, freshness).await?;
+        let events = batches.iter().chain([&tip.batch]).flat_map(|batch| all(stream, batch, from));
+        events.collect()
     }
 
     /// The calves, and what was archived, that hold this index and all behind it, up to the Tip.
-    pub(super) async fn calves_down_to(
-        &self,
-        op: &Op,
-        stream: &StreamName,
-        from: u64,
-        tip: &Tip,
-        freshness: Freshness,
-    ) -> Result<Vec<Batch>> {
-        let find = Find { freshness, reverse: true, ..self.whole(stream) };
-        let mut find = find.range(Range::Before(RANGE.into(), number(tip.batch.base())));
+    pub(super) async fn calves_down_to(&self, op: &Op, stream: &StreamName, from: u64, tip: &Tip, freshness: Freshness) -> Result<Vec<Batch>> {
+        let base = tip.batch.base();
+        if from >= base {
+            return Ok(Vec::new());
+        }
+        let batches = self.down_to(op, self.whole(stream), from, base, freshness).await?;
+        self.join(op, stream, batches, &tip.batch, from).await
+    }
+
+    /// The batches below one index that hold another and all behind it, as far as they are there.
+    async fn down_to(&self, op: &Op, find: Find, from: u64, below: u64, freshness: Freshness) -> Result<Vec<Batch>> {
+        let mut find = Find { freshness, reverse: true, ..find }.range(Range::Before(RANGE.into(), number(below)));
         let (mut batches, mut start): (Vec<Batch>, _) = (Vec::new(), None);
         for page in 0.. {
             // Every calf is paid for whole: few at first, since mostly the last one will do.
@@ -192,83 +196,74 @@ impl Equinox {
             }
         }
         batches.reverse();
-        let lowest = joined(stream, &batches, &tip.batch)?;
-        let mut archived = self.archived(op, stream, from, lowest, freshness).await?;
-        archived.extend(batches);
-        Ok(archived)
+        Ok(batches)
+    }
+
+    /// Calves and Tip were not read at one instant, and a write of both may be seen in part: what is not there yet is read again, strongly.
+    /// Then a gap is a gap, and below the lowest is the archive.
+    async fn join(&self, op: &Op, stream: &StreamName, mut calves: Vec<Batch>, tip: &Batch, from: u64) -> Result<Vec<Batch>> {
+        let reached = calves.last().map_or(from, |calf| calf.next);
+        if reached < tip.base() {
+            calves.extend(self.down_to(op, self.whole(stream), reached, tip.base(), Freshness::Strong).await?);
+        }
+        let lowest = joined(stream, &calves, tip.base())?;
+        let mut batches = self.archived(op, stream, from, lowest).await?;
+        batches.extend(calves);
+        Ok(batches)
     }
 
     /// Batches below this index, from where they were kept when they were pruned.
-    async fn archived(&self, op: &Op, stream: &StreamName, from: u64, below: u64, freshness: Freshness) -> Result<Vec<Batch>> {
+    pub(super) async fn archived(&self, op: &Op, stream: &StreamName, from: u64, below: u64) -> Result<Vec<Batch>> {
         if from >= below {
             return Ok(Vec::new());
         }
-        let pruned = |what: String| Error::corrupt(LAYOUT, format!("{stream}: {what}"));
-        let Some(archive) = self.archive() else {
-            return Err(pruned(format!("events before {below} are not there; if they were pruned to another table, give it as &archive=")));
+        let archive = Find::new(self.archive(), HASH, text(stream.as_str()));
+        let mut batches = match self.down_to(op, archive.clone(), from, below, Freshness::Strong).await {
+            Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing => Vec::new(),
+            batches => batches?,
         };
-        let find = Find { freshness, ..Find::new(archive, HASH, text(stream.as_str())) }.range(Range::Before(RANGE.into(), number(below)));
-        let items: Vec<Item> = self.dynamo().items(op, find).try_collect().await?;
-        let batches = items.iter().map(item::batch).collect::<Result<Vec<_>>>()?;
-        let end = Batch { next: below, events: Vec::new() };
-        let lowest = joined(stream, &batches, &end)?;
-        if lowest > from {
-            return Err(pruned(format!("events before {lowest} are not in the archive")));
+        if !batches.is_empty() && batches.last().is_some_and(|last| last.next < below) {
+            // Its own Tip has the rest, where the stream was copied as it was.
+            let tip = self.dynamo().get(op, self.archive(), item::key(stream.as_str(), TIP), Freshness::Strong).await?;
+            batches.extend(tip.as_ref().map(item::batch).transpose()?);
+        }
+        // What was kept may reach further than what was pruned.
+        batches.iter_mut().for_each(|batch| batch.cut(below));
+        let lowest = if batches.is_empty() { below } else { joined(stream, &batches, below)? };
+        if lowest > from && self.missing() == Missing::Refused {
+            return Err(pruned(stream, lowest, self.archive()));
         }
         Ok(batches)
     }
 
-    fn whole(&self, stream: &StreamName) -> Find {
+    pub(super) fn whole(&self, stream: &StreamName) -> Find {
         Find::new(self.table(), HASH, text(stream.as_str()))
     }
+}
 
-    /// Events, lazily. One that cannot be decoded is an error in its place, and the rest follows.
-    pub(super) fn read_lazily<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
-        let backwards = options.direction == Direction::Backwards;
-        let start = async move {
-            check_name(stream)?;
-            let op = self.dynamo().long_op();
-            let freshness = freshness(options.consistency);
-            let find = Find { freshness, reverse: backwards, limit: Some(self.page()), ..self.whole(stream) };
-            let find = match (options.after, backwards) {
-                (None, _) => find,
-                // The calf that holds the event behind it begins at or below it; the Tip sorts last, wherever it begins.
-                (Some(after), false) => match self.begins(&op, stream, after, freshness).await? {
-                    Some(base) => find.range(Range::From(RANGE.into(), number(base))),
-                    None => find,
-                },
-                (Some(_), true) => find,
-            };
-            Ok::<_, Error>(stream::try_unfold((op, find, Some(None::<Key>), None), move |(op, find, next, expected)| async move {
-                let Some(start) = next else { return Ok(None) };
-                let (items, after) = self.dynamo().page(&op, &find, start).await?;
-                let (events, expected) = run(stream, &items, expected, backwards)?;
-                Ok(Some((stream::iter(events), (op, find, after.map(Some), expected))))
-            }))
-        };
-        let events = stream::once(start).try_flatten().flat_map(|page| match page {
-            Ok(events) => events.left_stream(),
-            Err(error) => stream::iter([Err(error)]).right_stream(),
-        });
-        let wanted = move |event: &Result<Recorded>| match (event, options.after) {
-            (Ok(event), Some(after)) if backwards => event.version < Some(after),
-            (Ok(event), Some(after)) => event.version > Some(after),
-            _ => true,
-        };
-        let events = events.filter(move |event| futures::future::ready(wanted(event)));
-        match options.limit {
-            Some(limit) => events.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed(),
-            None => events.boxed(),
-        }
-    }
+pub(super) fn without_a_tip(stream: &StreamName) -> Error {
+    Error::corrupt(LAYOUT, format!("{stream}: calves without a Tip"))
+}
 
-    /// Where the last calf begins that begins at or below this index.
-    async fn begins(&self, op: &Op, stream: &StreamName, index: u64, freshness: Freshness) -> Result<Option<u64>> {
-        let find = Find { freshness, reverse: true, limit: Some(1), ..self.whole(stream) };
-        let find = find.range(Range::Before(RANGE.into(), number(index.saturating_add(1).min(TIP))));
-        let (items, _) = self.dynamo().page(op, &find, None).await?;
-        items.first().map(|item| Ok(item::batch(item)?.base())).transpose()
+/// What was asked for is no longer there.
+pub(super) fn pruned(stream: &StreamName, lowest: u64, archive: &str) -> Error {
+    let remedy = "read from there on, name the table that has them by &archive=, or pass over them by &missing=ignored";
+    Error::corrupt(LAYOUT, format!("{stream}: the events before version {} were pruned, and are not in {archive}: {remedy}", lowest + 1))
+}
+
+/// The snapshots of the Tip that were asked for, in the order in which they lie.
+fn named(stream: &StreamName, tip: Option<&Tip>, origin: &Origin) -> Result<Vec<Snapshot>> {
+    let Origin::Snapshot(names) = origin else { return Ok(Vec::new()) };
+    for name in names {
+        check_snapshot("snapshot name", name)?;
     }
+    let asked = tip.into_iter().flat_map(|tip| &tip.unfolds).filter(|unfold| names.contains(&unfold.kind));
+    asked.map(|unfold| snapshot(stream, unfold)).collect()
+}
+
+pub(super) fn snapshot(stream: &StreamName, unfold: &Unfold) -> Result<Snapshot> {
+    let state = unfold.state().map_err(|m| Error::corrupt(LAYOUT, format!("{stream}, unfold {}: {}", unfold.kind, m.0)))?;
+    Ok(Snapshot::at(&unfold.kind, unfold.version, state))
 }
 
 fn loaded(stream: &StreamName, op: &Op, snapshots: Vec<Snapshot>, events: Vec<Recorded>, tip: Option<&Tip>) -> Loaded {
@@ -276,36 +271,19 @@ fn loaded(stream: &StreamName, op: &Op, snapshots: Vec<Snapshot>, events: Vec<Re
     Loaded::new(snapshots, events, version, Held::seal(stream, tip), op.units())
 }
 
-/// Each batch goes on where the one before it ended, up to the last: a gap in the middle would be a wrong state. The lowest index.
-fn joined(stream: &StreamName, batches: &[Batch], last: &Batch) -> Result<u64> {
-    let mut expected = last.base();
+/// Each batch goes on where the one before it ended, up to this index: a gap in the middle would be a wrong state. The lowest index.
+pub(super) fn joined(stream: &StreamName, batches: &[Batch], end: u64) -> Result<u64> {
+    let mut expected = end;
     for batch in batches.iter().rev() {
         if batch.next != expected {
-            return Err(Error::corrupt(LAYOUT, format!("{stream}: events {} to {} are missing", batch.next, expected.saturating_sub(1))));
+            return Err(gap(stream, batch.next, expected));
         }
         expected = batch.base();
     }
     Ok(expected)
 }
 
-/// The events of a page in the order of reading, and where the next page must go on. The first batch may begin anywhere: below it is pruned.
-#[expect(clippy::type_complexity, reason = "a page's events, and one number")]
-fn run(stream: &StreamName, items: &[Item], mut expected: Option<u64>, backwards: bool) -> Result<(Vec<Result<Recorded>>, Option<u64>)> {
-    let mut events = Vec::new();
-    for item in items {
-        let batch = item::batch(item)?;
-        let (enters, leaves) = if backwards { (batch.next, batch.base()) } else { (batch.base(), batch.next) };
-        if let Some(expected) = expected
-            && expected != enters
-        {
-            return Err(Error::corrupt(LAYOUT, format!("{stream}: events between {expected} and {enters} are missing")));
-        }
-        expected = Some(leaves);
-        let mut of_batch: Vec<_> = all(stream, batch.base(), &batch.events).collect();
-        if backwards {
-            of_batch.reverse();
-        }
-        events.extend(of_batch);
-    }
-    Ok((events, expected))
+pub(super) fn gap(stream: &StreamName, from: u64, to: u64) -> Error {
+    let (from, to) = (from.min(to), from.max(to));
+    Error::corrupt(LAYOUT, format!("{stream}: events {from} to {} are missing, or there twice", to.saturating_sub(1)))
 }

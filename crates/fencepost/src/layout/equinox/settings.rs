@@ -11,12 +11,20 @@ use crate::url::StoreUrl;
 /// Items that one page of a load asks for, as the peers do.
 const PAGE: i32 = 32;
 
+/// What becomes of a read that asks for events that were pruned, and are in no archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    Refused,
+    Ignored,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) table: String,
     pub(crate) index: String,
     /// Where pruned events are, if they were kept.
-    pub(crate) archive: Option<String>,
+    pub(crate) archive: String,
+    pub(super) missing: Missing,
     pub(crate) side: String,
     pub(super) limits: Limits,
     pub(super) page: i32,
@@ -50,7 +58,10 @@ const MAX_PARTITIONS: u64 = 256;
 
 impl Options {
     pub(crate) fn of(url: &StoreUrl) -> Result<Options> {
-        url.only(&["index", "archive", "side", "tip_events", "tip_bytes", "tip_event_bytes", "page", "partitions", "epoch_bytes", "feed"])?;
+        const KNOWN: [&str; 11] = [
+            "index", "archive", "missing", "side", "tip_events", "tip_bytes", "tip_event_bytes", "page", "partitions", "epoch_bytes", "feed",
+        ];
+        url.only(&KNOWN)?;
         let count = |name: &str| -> Result<Option<u64>> {
             let parse = |given: &str| given.parse().ok().filter(|n| *n > 0);
             match url.param(name) {
@@ -74,7 +85,12 @@ impl Options {
         Ok(Options {
             table: url.table.clone(),
             index: url.named("index", "-index")?,
-            archive: url.param("archive").map(|_| url.named("archive", "")).transpose()?,
+            archive: url.named("archive", "-archive")?,
+            missing: match url.param("missing") {
+                None | Some("refused") => Missing::Refused,
+                Some("ignored") => Missing::Ignored,
+                Some(other) => return Err(Refused::Url { why: format!("missing={other}: expected refused or ignored") }.into()),
+            },
             side: url.named("side", "-side")?,
             limits: Limits {
                 events: count("tip_events")?.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
@@ -92,7 +108,7 @@ impl Options {
     #[cfg(feature = "streams")]
     pub(super) fn of_index(&self) -> Options {
         let limits = Limits { events: None, event_bytes: INDEX_TIP_BYTES, bytes: INDEX_TIP_BYTES };
-        Options { table: self.index.clone(), archive: None, limits, page: INDEX_PAGE, ..self.clone() }
+        Options { table: self.index.clone(), missing: Missing::Refused, limits, page: INDEX_PAGE, ..self.clone() }
     }
 
     /// The store's table with its stream, and the index's. An archive is somebody else's to make.
@@ -127,7 +143,7 @@ impl Options {
         for role in [Role::Writer, Role::Reader, Role::Indexer, Role::Admin] {
             let own: &[&'static str] = if role == Role::Reader { &[] } else { &["PutItem", "DeleteItem", "CreateTable"] };
             rights.push(on(role, &self.side, On::Table, &[&READ, own]));
-            rights.extend(self.archive.iter().map(|archive| on(role, archive, On::Table, &[&READ])));
+            rights.push(on(role, &self.archive, On::Table, &[&READ]));
         }
         rights
     }
@@ -136,10 +152,10 @@ impl Options {
     pub(crate) fn shown(&self) -> BTreeMap<String, String> {
         let mut shown = BTreeMap::from([
             ("index".to_owned(), self.index.clone()),
+            ("archive, if there".to_owned(), self.archive.clone()),
             ("tip bytes".to_owned(), self.limits.bytes.to_string()),
             ("partitions".to_owned(), self.partitions.to_string()),
         ]);
-        shown.extend(self.archive.clone().map(|archive| ("archive".to_owned(), archive)));
         shown.extend(self.limits.events.map(|events| ("tip events".to_owned(), events.to_string())));
         shown
     }
