@@ -1,5 +1,6 @@
 //! The tables of Equinox: what the real one wrote is read to the same events and appended to without harm; what is written has its shapes.
 
+mod access;
 mod faults;
 mod golden;
 mod rules;

@@ -8,7 +8,7 @@ use super::settings::{Missing, check_name};
 use super::{Equinox, LAYOUT};
 use crate::dynamo::item::{number, text};
 use crate::dynamo::{Find, Freshness, Op, Range};
-use crate::error::{Error, Reason, Result};
+use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, Recorded, StreamName, Tag};
 use crate::log::Consistency;
 use crate::position::{Position, Token};
@@ -95,7 +95,16 @@ impl Equinox {
         let freshness = freshness(options.consistency);
         if let Some(since) = &options.since {
             let held = Held::open(since, stream)?;
-            let tip = self.tip(op, stream, freshness).await?;
+            let mut tip = self.tip(op, stream, freshness).await?;
+            let is_behind = |tip: &Option<Tip>| tip.as_ref().map_or(0, |tip| tip.batch.next) < held.version;
+            if is_behind(&tip) && freshness == Freshness::Eventual {
+                // Older than what the caller has seen: its events would come twice.
+                tip = self.tip(op, stream, Freshness::Strong).await?;
+            }
+            if is_behind(&tip) {
+                let of = format!("a stream {stream} that was longer");
+                return Err(Refused::Foreign { what: "token", of, here: "this table, which was made anew or restored".into() }.into());
+            }
             let changed = tip.as_ref().is_some_and(|tip| tip.etag != held.etag || tip.batch.next != held.version);
             // A snapshot at the same version is news too: of a state that is kept in no other place.
             let snapshots = if changed { named(stream, tip.as_ref(), &options.origin)? } else { Vec::new() };
