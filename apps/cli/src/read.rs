@@ -2,7 +2,8 @@
 
 use base64::Engine as _;
 use fencepost::{
-    Error, EventLog, LoadOptions, Position, Query, ReadOptions, Recorded, Refused, Result, Snapshot, StreamName, StreamReadOptions, StreamStore,
+    Error, EventLog, LoadOptions, Position, Query, ReadOptions, Recorded, Refused, Result, Snapshot, StreamName, StreamReadOptions,
+    StreamStore,
 };
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};

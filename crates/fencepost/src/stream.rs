@@ -188,7 +188,8 @@ impl Step {
             return Ok(());
         }
         let what = "an append that guards snapshots".into();
-        Err(Refused::Unsupported { what, remedy: "only layout=equinox writes snapshots into the item that guards the stream".into() }.into())
+        Err(Refused::Unsupported { what, remedy: "only layout=equinox writes snapshots into the item that guards the stream".into() }
+            .into())
     }
     /// Only if the stream is as expected.
     pub fn expect(mut self, expect: Expect) -> Self {

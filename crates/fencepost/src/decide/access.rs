@@ -53,7 +53,11 @@ impl<S: Serialize + DeserializeOwned + 'static> Kept<S> {
 }
 
 impl<S> Kept<S> {
-    pub(super) fn of(names: Vec<String>, read: impl Fn(&[Snapshot]) -> Option<S> + Send + Sync + 'static, write: impl Fn(&S) -> Vec<Snapshot> + Send + Sync + 'static) -> Self {
+    pub(super) fn of(
+        names: Vec<String>,
+        read: impl Fn(&[Snapshot]) -> Option<S> + Send + Sync + 'static,
+        write: impl Fn(&S) -> Vec<Snapshot> + Send + Sync + 'static,
+    ) -> Self {
         Self { names, read: Arc::new(read), write: Arc::new(move |state| Ok(write(state))) }
     }
 }
@@ -116,7 +120,9 @@ impl<S> Access<S> {
         Ok(match self {
             Access::Events => plain(),
             Access::Latest => plain().keep_last(),
-            Access::Snapshot(kept, every) if (before + events.len() as u64) / every != before / every => with(plain(), (kept.write)(&after()?)?),
+            Access::Snapshot(kept, every) if (before + events.len() as u64) / every != before / every => {
+                with(plain(), (kept.write)(&after()?)?)
+            }
             Access::Snapshot(..) => plain(),
             Access::Several(kept) => with(plain(), (kept.write)(&after()?)?),
             Access::Rolling(kept) => Step::rolling((kept.write)(&after()?)?),

@@ -95,7 +95,15 @@ impl<D: Decider> Category<D> {
     /// Its streams lie in this store. Events of unknown types are refused.
     pub fn new(streams: Arc<dyn StreamStore>, decider: D) -> Self {
         let name = std::any::type_name::<D>();
-        Self { streams, decider, access: Access::Events, consistency: Consistency::Strong, unknown: Unknown::Refuse, options: Options::default(), name }
+        Self {
+            streams,
+            decider,
+            access: Access::Events,
+            consistency: Consistency::Strong,
+            unknown: Unknown::Refuse,
+            options: Options::default(),
+            name,
+        }
     }
     /// Writes the state beside the stream whenever it has grown by another `every` events, and begins loading there. The name stands for
     /// the shape of the state, `cart-2`: another shape takes another name, and older snapshots are passed over. On `layout=equinox` an

@@ -3,6 +3,7 @@
 mod access;
 mod faults;
 mod golden;
+mod interop;
 mod rules;
 mod units;
 
@@ -120,7 +121,8 @@ async fn a_tip_without_lists_is_appended_to_and_gets_them() {
         let stream = name(stream);
         let loaded = streams.load(&stream, LoadOptions::default().snapshot(["Snapshotted"])).await.expect("it loads");
         assert_eq!((loaded.version, loaded.snapshots.len()), (0, 1), "{stream}");
-        let committed = streams.append(&stream, step(&["first"]).expect(Expect::Token(loaded.token))).await.expect("n is 0, and a Tip is there");
+        let committed =
+            streams.append(&stream, step(&["first"]).expect(Expect::Token(loaded.token))).await.expect("n is 0, and a Tip is there");
         assert_eq!(committed.version, Some(1));
         let tip = opened.item(stream.as_str(), 2_147_483_647).await.expect("a Tip");
         assert_eq!(list(&tip, "e").len(), 1);
@@ -129,7 +131,7 @@ async fn a_tip_without_lists_is_appended_to_and_gets_them() {
 
 #[tokio::test]
 async fn snapshots_are_unfolds_of_the_tip_and_a_load_from_one_is_one_request() {
-    let opened = golden::open("orders", "").await;
+    let opened = golden::embedded("orders", "").await;
     let (streams, stream) = (opened.store.streams(), name("Cart-1"));
     let with = |labels: &[&str]| step(labels).snapshot(Snapshot::new("Snapshotted", "{\"n\":2}")).snapshot(Snapshot::new("Tallied", "{}"));
     streams.append(&stream, with(&["a", "b"])).await.expect("it is appended");
@@ -162,5 +164,4 @@ async fn names_tags_and_sizes_are_refused_before_any_call() {
     let large = Step::new([Event::new("T", noise).expect("an event")]);
     let refused = streams.append(&name("Cart-1"), large).await.expect_err("too large").to_string();
     assert!(refused.contains("409600"), "{refused}");
-    let _ = &opened.engine;
 }

@@ -215,7 +215,8 @@ pub(super) fn stored(event: &Event, at: Timestamp) -> Result<Stored> {
     }
     match meta.extra.remove(FOREIGN_META) {
         Some(serde_json::Value::String(bytes)) if meta.is_empty() => {
-            let bytes = base64(&bytes).ok_or_else(|| Refused::Malformed { what: "metadata", why: format!("{FOREIGN_META} is not base64") })?;
+            let bytes =
+                base64(&bytes).ok_or_else(|| Refused::Malformed { what: "metadata", why: format!("{FOREIGN_META} is not base64") })?;
             put_bytes(&mut map, META, META_ENCODING, &bytes);
         }
         Some(_) => {
@@ -235,11 +236,7 @@ pub(super) fn stored(event: &Event, at: Timestamp) -> Result<Stored> {
 
 /// A snapshot of the state at this version.
 pub(super) fn unfold(kind: &str, version: u64, state: &[u8], at: Timestamp) -> Unfold {
-    let mut map = Item::from([
-        (UNFOLD_VERSION.into(), number(version)),
-        (UNFOLD_TYPE.into(), text(kind)),
-        (TIME.into(), text(time(at))),
-    ]);
+    let mut map = Item::from([(UNFOLD_VERSION.into(), number(version)), (UNFOLD_TYPE.into(), text(kind)), (TIME.into(), text(time(at)))]);
     put_bytes(&mut map, DATA, DATA_ENCODING, state);
     Unfold { version, kind: kind.into(), map }
 }

@@ -21,8 +21,8 @@ use tokio::sync::OnceCell;
 
 use self::item::{Stored, Tip};
 use self::plan::Limits;
-use self::settings::Missing;
 pub use self::prune::Pruned;
+use self::settings::Missing;
 pub(crate) use self::settings::Options;
 use crate::dynamo::table::TableOptions;
 use crate::dynamo::{Dynamo, Freshness, ITEM_BYTES, Op, report};
@@ -51,7 +51,9 @@ struct Inner {
 
 impl Equinox {
     pub(crate) fn open(dynamo: Dynamo, options: Options) -> Equinox {
-        let weight = |_: &String, tip: &Arc<Tip>| u32::try_from(tip.batch.events.iter().map(Stored::estimate).sum::<u64>() + 256).unwrap_or(u32::MAX);
+        let weight = |_: &String, tip: &Arc<Tip>| {
+            u32::try_from(tip.batch.events.iter().map(Stored::estimate).sum::<u64>() + 256).unwrap_or(u32::MAX)
+        };
         let tips = moka::sync::Cache::builder().max_capacity(REMEMBERED).weigher(weight).build();
         let side = Side::new(dynamo, &options.side, "main", Made::WhenNeeded);
         Equinox(Arc::new(Inner { options, side, tips, has_once: OnceCell::new() }))

@@ -164,7 +164,14 @@ impl Equinox {
     }
 
     /// Events from this index on: of the Tip, and of calves only where they are needed, from the newest down.
-    pub(super) async fn from(&self, op: &Op, stream: &StreamName, from: u64, tip: Option<&Tip>, freshness: Freshness) -> Result<Vec<Recorded>> {
+    pub(super) async fn from(
+        &self,
+        op: &Op,
+        stream: &StreamName,
+        from: u64,
+        tip: Option<&Tip>,
+        freshness: Freshness,
+    ) -> Result<Vec<Recorded>> {
         let Some(tip) = tip else { return Ok(Vec::new()) };
         let batches = self.calves_down_to(op, stream, from, tip, freshness).await?;
         let events = batches.iter().chain([&tip.batch]).flat_map(|batch| all(stream, batch, from));
@@ -172,7 +179,14 @@ impl Equinox {
     }
 
     /// The calves, and what was archived, that hold this index and all behind it, up to the Tip.
-    pub(super) async fn calves_down_to(&self, op: &Op, stream: &StreamName, from: u64, tip: &Tip, freshness: Freshness) -> Result<Vec<Batch>> {
+    pub(super) async fn calves_down_to(
+        &self,
+        op: &Op,
+        stream: &StreamName,
+        from: u64,
+        tip: &Tip,
+        freshness: Freshness,
+    ) -> Result<Vec<Batch>> {
         let base = tip.batch.base();
         if from >= base {
             return Ok(Vec::new());

@@ -37,7 +37,9 @@ impl Options {
             let parse = |given: &str| given.parse().ok().filter(|n| *n > 0);
             match url.param(name) {
                 None => Ok(None),
-                Some(given) => Ok(Some(parse(given).ok_or_else(|| Refused::Url { why: format!("{name}={given}: expected a number from 1 on") })?)),
+                Some(given) => {
+                    Ok(Some(parse(given).ok_or_else(|| Refused::Url { why: format!("{name}={given}: expected a number from 1 on") })?))
+                }
             }
         };
         // One parameter sets both, as in F#.
