@@ -60,6 +60,7 @@ pub(crate) enum Command {
     Verify(crate::verify::Args),
     Index(crate::index::Args),
     Gc(crate::gc::Args),
+    Prune(crate::prune::Args),
     Stats(crate::stats::Args),
     Doctor(crate::doctor::Args),
     Demo(crate::demo::Args),

@@ -22,6 +22,7 @@ mod json;
 mod output;
 mod parked;
 mod projections;
+mod prune;
 mod read;
 mod select;
 mod signal;
@@ -87,6 +88,7 @@ async fn run(cli: Cli, out: &mut Output) -> Outcome {
         Command::Verify(args) => verify::run(args, &place, out).await,
         Command::Index(args) => index::run(args, &place, out).await,
         Command::Gc(args) => gc::run(args, &place, out).await,
+        Command::Prune(args) => prune::run(args, &place, out).await,
         Command::Stats(args) => stats::run(args, &place, out).await,
         Command::Doctor(args) => doctor::run(args, &place, out).await,
         Command::Demo(args) => demo::run(args, &place, out).await,

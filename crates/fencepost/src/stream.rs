@@ -176,19 +176,20 @@ impl Step {
         self.guards = Guards::Snapshots;
         self
     }
-    /// Keeps the last event as a snapshot, under its type, so that [`LoadOptions::latest`] finds it wherever the events are. Only
-    /// `layout=equinox` does so.
+    /// Keeps the last event as a snapshot too, under its type, where a layout writes snapshots into the item that is read first
+    /// (`layout=equinox`): [`LoadOptions::latest`] finds it there wherever the events are. Elsewhere it is found among the events.
     pub fn keep_last(mut self) -> Self {
         self.keep_last = true;
         self
     }
     /// For layouts that keep snapshots beside their events, or none: refuses what they do not do.
     pub(crate) fn plain(&self) -> Result<()> {
-        if self.guards == Guards::Events && !self.keep_last {
+        if self.guards == Guards::Events {
             return Ok(());
         }
-        let what = "an append that guards snapshots, or keeps the last event as one,".into();
-        Err(Refused::Unsupported { what, remedy: "only layout=equinox writes snapshots into the item that guards the stream".into() }.into())
+        let what = "an append that guards snapshots".into();
+        Err(Refused::Unsupported { what, remedy: "only layout=equinox writes snapshots into the item that guards the stream".into() }
+            .into())
     }
     /// Only if the stream is as expected.
     pub fn expect(mut self, expect: Expect) -> Self {

@@ -45,7 +45,8 @@ impl Choice {
             "sekiban" => Ok(Choice::Sekiban(sekiban::Options::of(url)?)),
             other => {
                 let what = format!("layout={other}");
-                let remedy = "this release has ledger, equinox, event-store-adapter-v3, event-store-adapter-v5, reventless and sekiban".into();
+                let remedy =
+                    "this release has ledger, equinox, event-store-adapter-v3, event-store-adapter-v5, reventless and sekiban".into();
                 Err(Refused::Unsupported { what, remedy }.into())
             }
         }

@@ -324,7 +324,8 @@ async fn in_a_storm_every_writer_is_told_the_truth() {
         let events = calm.streams().load(&name("User-a"), LoadOptions::default()).await.expect("loads").events;
         assert_eq!(events.iter().filter_map(|e| e.version).collect::<Vec<_>>(), (1..=events.len() as u64).collect::<Vec<_>>());
         assert!(events.chunks(2).all(|pair| pair[0].data == pair[1].data), "{layout}: commits do not mingle");
-        let label = |data: &[u8]| serde_json::from_slice::<serde_json::Value>(data).expect("JSON")["text"].as_str().expect("text").to_owned();
+        let label =
+            |data: &[u8]| serde_json::from_slice::<serde_json::Value>(data).expect("JSON")["text"].as_str().expect("text").to_owned();
         let there = events.chunks(2).map(|pair| (label(&pair[0].data), pair[1].version));
         // What stayed in doubt may be there or not, and the caller was told so.
         let mut there: Vec<_> = there.filter(|(label, _)| !unknown.contains(label)).collect();

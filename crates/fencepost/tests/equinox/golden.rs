@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine as _;
-use fencepost::{Engine, Store};
+use fencepost::{Engine, Env, Store};
 use serde_json::Value;
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
@@ -37,12 +37,17 @@ pub(crate) fn file(name: &str) -> Golden {
     files().into_iter().find(|file| file.name == name).expect("such a file")
 }
 
-/// An engine with one of a file's tables, and the store on it.
+/// A table, and the store on it: on a fresh engine, or under a fresh name on the endpoint that `FENCEPOST_TEST_ENDPOINT` names.
 pub(crate) struct Opened {
     pub(crate) store: Store,
     pub(crate) client: Client,
-    pub(crate) engine: Engine,
     pub(crate) table: String,
+    place: Place,
+}
+
+enum Place {
+    Engine(Engine),
+    Endpoint(String),
 }
 
 impl Golden {
@@ -55,28 +60,54 @@ impl Golden {
     pub(crate) async fn open(&self, table: &str, parameters: &str) -> Opened {
         let opened = open(table, parameters).await;
         for item in &self.tables()[table] {
-            opened.client.put_item().table_name(table).set_item(Some(item.clone())).send().await.expect("the item is put");
+            opened.client.put_item().table_name(&opened.table).set_item(Some(item.clone())).send().await.expect("the item is put");
         }
         opened
     }
 }
 
 pub(crate) async fn open(table: &str, parameters: &str) -> Opened {
-    on(Engine::memory().expect("an engine"), table, parameters).await
+    let Ok(endpoint) = std::env::var("FENCEPOST_TEST_ENDPOINT") else { return embedded(table, parameters).await };
+    let table = format!("{table}-{}", Env::system().new_id().simple());
+    let client = Client::from_conf(config().endpoint_url(&endpoint).build());
+    opened(Place::Endpoint(endpoint.trim_end_matches('/').to_owned()), client, table, parameters).await
 }
 
-pub(crate) async fn on(engine: Engine, table: &str, parameters: &str) -> Opened {
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new("local"))
-        .credentials_provider(Credentials::from_keys("a", "b", None))
-        .http_client(engine.http_client());
-    let url = format!("memory:?layout=equinox&table={table}{parameters}");
-    let store = Store::builder(&url).expect("a good URL").http_client(engine.http_client()).open().await.expect("it opens");
-    Opened { store, client: Client::from_conf(config.build()), engine, table: table.into() }
+/// On the embedded engine whatever the environment says: for units.
+pub(crate) async fn embedded(table: &str, parameters: &str) -> Opened {
+    let engine = Engine::memory().expect("an engine");
+    let client = Client::from_conf(config().http_client(engine.http_client()).build());
+    opened(Place::Engine(engine), client, table.into(), parameters).await
+}
+
+async fn opened(place: Place, client: Client, table: String, parameters: &str) -> Opened {
+    let store = place.store(&table, parameters).await;
+    Opened { store, client, table, place }
+}
+
+fn config() -> aws_sdk_dynamodb::config::Builder {
+    let config = aws_sdk_dynamodb::Config::builder().behavior_version(BehaviorVersion::latest()).region(Region::new("us-east-1"));
+    config.credentials_provider(Credentials::from_keys("any", "any", None))
+}
+
+impl Place {
+    async fn store(&self, table: &str, parameters: &str) -> Store {
+        let builder = match self {
+            Place::Engine(engine) => Store::builder(&format!("memory:?layout=equinox&table={table}{parameters}"))
+                .expect("a good URL")
+                .http_client(engine.http_client()),
+            Place::Endpoint(url) => Store::builder(&format!("{url}/{table}?layout=equinox{parameters}")).expect("a good URL").create(true),
+        };
+        builder.open().await.expect("it opens")
+    }
 }
 
 impl Opened {
+    /// As another process would open it.
+    pub(crate) async fn other(&self, parameters: &str) -> Store {
+        self.place.store(&self.table, parameters).await
+    }
+
     pub(crate) async fn item(&self, stream: &str, index: u64) -> Option<Item> {
         let (hash, range) = (AttributeValue::S(stream.into()), AttributeValue::N(index.to_string()));
         let got = self.client.get_item().table_name(&self.table).key("p", hash).key("i", range).send().await.expect("it is read");

@@ -1,6 +1,6 @@
 //! What appends and loads cost, as numbers, on the embedded engine; and how that grows with the Tip.
 
-use fencepost::{Env, Event, Expect, LoadOptions, Snapshot, Step, Store, Units};
+use fencepost::{Env, Event, Expect, LoadOptions, Snapshot, Step, Units};
 
 use super::{golden, name, step};
 
@@ -15,7 +15,7 @@ fn noise(env: &Env, bytes: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn an_append_within_the_tip_is_one_request_of_one_unit() {
-    let opened = golden::open("orders", "").await;
+    let opened = golden::embedded("orders", "").await;
     let streams = opened.store.streams();
     let first = streams.append(&name("Cart-1"), step(&["a"]).expect(Expect::None)).await.expect("appends");
     assert_eq!(first.units, units(0.0, 1.0, 1), "a put, without a look");
@@ -25,8 +25,7 @@ async fn an_append_within_the_tip_is_one_request_of_one_unit() {
     let any = streams.append(&name("Cart-1"), step(&["c"])).await.expect("appends");
     assert_eq!(any.units, units(0.0, 1.0, 1));
     // Another process, which remembers nothing, looks first.
-    let url = "memory:?layout=equinox&table=orders";
-    let other = Store::builder(url).expect("url").http_client(opened.engine.http_client()).open().await.expect("opens").streams();
+    let other = opened.other("").await.streams();
     assert_eq!(other.append(&name("Cart-1"), step(&["d"])).await.expect("appends").units, units(1.0, 1.0, 2));
     // The first one's memory is stale: one write in vain hands it the Tip, and no read is needed.
     let stale = streams.append(&name("Cart-1"), step(&["e"])).await.expect("appends");
@@ -38,7 +37,7 @@ async fn an_append_within_the_tip_is_one_request_of_one_unit() {
 
 #[tokio::test]
 async fn a_calve_is_one_transaction_of_four_units() {
-    let opened = golden::open("orders", "&tip_events=2").await;
+    let opened = golden::embedded("orders", "&tip_events=2").await;
     let streams = opened.store.streams();
     streams.append(&name("Cart-1"), step(&["a", "b"])).await.expect("appends");
     let calved = streams.append(&name("Cart-1"), step(&["c"])).await.expect("appends");
@@ -48,7 +47,7 @@ async fn a_calve_is_one_transaction_of_four_units() {
 
 #[tokio::test]
 async fn a_load_from_a_snapshot_is_one_request_wherever_the_events_are() {
-    let opened = golden::open("orders", "&tip_events=2").await;
+    let opened = golden::embedded("orders", "&tip_events=2").await;
     let streams = opened.store.streams();
     for n in 0..20 {
         let step = step(&[&n.to_string()]).snapshot(Snapshot::new("Snapshotted", format!("{{\"n\":{n}}}")));
@@ -72,7 +71,7 @@ async fn the_larger_the_tip_the_more_an_event_costs() {
     println!("| Tip | calves | units per append | most | units per calve | units per event |");
     let expected = [(4, 28, 4, 16, 4.8), (8, 14, 8, 32, 6.6), (16, 6, 16, 64, 10.3), (32, 3, 32, 128, 17.3)];
     for (kib, calves, most, per_calve, per_event) in expected {
-        let opened = golden::open("orders", &format!("&tip_bytes={}", kib * 1024)).await;
+        let opened = golden::embedded("orders", &format!("&tip_bytes={}", kib * 1024)).await;
         let streams = opened.store.streams();
         let (env, mut plain, mut calved) = (Env::seeded(1), Vec::new(), Vec::new());
         for n in 0..200 {

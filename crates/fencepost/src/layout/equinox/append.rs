@@ -82,7 +82,9 @@ impl Equinox {
     pub(super) async fn append_step(&self, op: &Op, stream: &StreamName, step: &Step) -> Result<Committed> {
         let began = step.base.as_ref().map(|base| Began::open(LAYOUT, base, stream)).transpose()?;
         let commit = self.begin(stream, step, began.as_ref())?;
-        if commit.once && let Some(known) = self.once().find(op, stream, commit.id).await? {
+        if commit.once
+            && let Some(known) = self.once().find(op, stream, commit.id).await?
+        {
             return self.found(op, &commit, &known);
         }
         let tip = self.known_tip(op, stream, &step.expect).await?;
@@ -122,13 +124,21 @@ impl Equinox {
         let tag = Tag::from(stream);
         if let Some(other) = step.events.iter().flat_map(Event::tags).find(|other| **other != tag) {
             let what = format!("the tag {other} on an event of this layout");
-            return Err(Refused::Unsupported { what, remedy: "it has streams only: put what the tag says into the body or the metadata".into() }.into());
+            return Err(Refused::Unsupported {
+                what,
+                remedy: "it has streams only: put what the tag says into the body or the metadata".into(),
+            }
+            .into());
         }
         let id = step.commit.unwrap_or_else(|| CommitId(self.dynamo().env().new_id()));
         let once = step.commit.is_some() && began.is_none_or(|began| began.once);
         if once && step.events.is_empty() {
             let what = "a commit id on an append without events".into();
-            return Err(Refused::Unsupported { what, remedy: "nothing of it stays to be found by the id: expect the token of a load".into() }.into());
+            return Err(Refused::Unsupported {
+                what,
+                remedy: "nothing of it stays to be found by the id: expect the token of a load".into(),
+            }
+            .into());
         }
         let now = self.dynamo().env().now();
         let stored = step.events.iter().map(|event| item::stored(event, now)).collect::<Result<Vec<_>>>()?;
@@ -176,7 +186,9 @@ impl Equinox {
         let sure = |error: Error| Failure { error, doubt: false };
         // While a try is in doubt, its events may be what moved the stream. It stays so until a write is answered: what was sent may still
         // be on its way, and either it or the next one goes through.
-        if run.doubt && let Some(committed) = self.look(op, commit, run).await.map_err(sure)? {
+        if run.doubt
+            && let Some(committed) = self.look(op, commit, run).await.map_err(sure)?
+        {
             return Ok(Some(committed));
         }
         if let Some(from) = commit.missed(run.tip.as_ref()).map_err(sure)? {
@@ -209,7 +221,9 @@ impl Equinox {
             _ => None,
         };
         let at_tip = usize::from(calves);
-        if commit.once && let Some(item) = found(at_tip + 1) {
+        if commit.once
+            && let Some(item) = found(at_tip + 1)
+        {
             let known = known(commit.stream, item).map_err(sure)?;
             return self.found(op, commit, &known).map(Some).map_err(sure);
         }

@@ -41,8 +41,8 @@ use self::item::{Stored, Tip};
 use self::plan::Limits;
 #[cfg(feature = "streams")]
 pub(crate) use self::settings::Fed;
-use self::settings::Missing;
 pub use self::prune::Pruned;
+use self::settings::Missing;
 pub(crate) use self::settings::Options;
 use crate::dynamo::table::TableOptions;
 use crate::dynamo::{Dynamo, Freshness, ITEM_BYTES, Op, report};

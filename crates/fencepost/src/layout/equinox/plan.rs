@@ -75,7 +75,9 @@ pub(super) fn sync(table: &str, stream: &str, seen: Option<&Tip>, add: Addition,
     let whole = item::tip_item(stream, &tip);
     let bytes = size(&whole);
     if bytes > ITEM_BYTES {
-        return Err(Refused::TooLong { what: "append, with names, numbers and snapshots, which one Tip holds,", bytes, limit: ITEM_BYTES }.into());
+        return Err(
+            Refused::TooLong { what: "append, with names, numbers and snapshots, which one Tip holds,", bytes, limit: ITEM_BYTES }.into()
+        );
     }
     let mut writes = Vec::with_capacity(2);
     if calves && let Some(seen) = seen {

@@ -1,10 +1,10 @@
 //! What Equinox' tables offer beyond streams: taking away the oldest events of a stream, and looking at its unfolds.
 
+use super::Equinox;
 use super::item::{self, HASH, NEXT};
 use super::plan::{WRITES_BY, trim};
 use super::read::snapshot;
 use super::settings::{check_name, check_written};
-use super::Equinox;
 use crate::dynamo::item::{Item, number, text};
 use crate::dynamo::{Find, Freshness, Op, Outcome, Verdict, report};
 use crate::error::{Error, Reason, Result};
@@ -55,7 +55,10 @@ impl Equinox {
             self.dynamo().env().sleep(self.dynamo().pause(race.min(5), Reason::Unreachable)).await;
         }
         let deleted = pruned.deleted;
-        Err(Error::unavailable(Reason::Late, format!("{stream} was written by others all the time; {deleted} events were taken away so far: again")))
+        Err(Error::unavailable(
+            Reason::Late,
+            format!("{stream} was written by others all the time; {deleted} events were taken away so far: again"),
+        ))
     }
 
     /// Up to this index.

@@ -8,7 +8,7 @@ use super::settings::{Missing, check_name};
 use super::{Equinox, LAYOUT};
 use crate::dynamo::item::{number, text};
 use crate::dynamo::{Find, Freshness, Op, Range};
-use crate::error::{Error, Reason, Result};
+use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, Recorded, StreamName, Tag};
 use crate::log::Consistency;
 use crate::position::{Position, Token};
@@ -102,7 +102,16 @@ impl Equinox {
         let freshness = freshness(options.consistency);
         if let Some(since) = &options.since {
             let held = Held::open(since, stream)?;
-            let tip = self.tip(op, stream, freshness).await?;
+            let mut tip = self.tip(op, stream, freshness).await?;
+            let is_behind = |tip: &Option<Tip>| tip.as_ref().map_or(0, |tip| tip.batch.next) < held.version;
+            if is_behind(&tip) && freshness == Freshness::Eventual {
+                // Older than what the caller has seen: its events would come twice.
+                tip = self.tip(op, stream, Freshness::Strong).await?;
+            }
+            if is_behind(&tip) {
+                let of = format!("a stream {stream} that was longer");
+                return Err(Refused::Foreign { what: "token", of, here: "this table, which was made anew or restored".into() }.into());
+            }
             let changed = tip.as_ref().is_some_and(|tip| tip.etag != held.etag || tip.batch.next != held.version);
             // A snapshot at the same version is news too: of a state that is kept in no other place.
             let snapshots = if changed { named(stream, tip.as_ref(), &options.origin)? } else { Vec::new() };
@@ -162,7 +171,14 @@ impl Equinox {
     }
 
     /// Events from this index on: of the Tip, and of calves only where they are needed, from the newest down.
-    pub(super) async fn from(&self, op: &Op, stream: &StreamName, from: u64, tip: Option<&Tip>, freshness: Freshness) -> Result<Vec<Recorded>> {
+    pub(super) async fn from(
+        &self,
+        op: &Op,
+        stream: &StreamName,
+        from: u64,
+        tip: Option<&Tip>,
+        freshness: Freshness,
+    ) -> Result<Vec<Recorded>> {
         let Some(tip) = tip else { return Ok(Vec::new()) };
         let batches = self.calves_down_to(op, stream, from, tip, freshness).await?;
         let events = batches.iter().chain([&tip.batch]).flat_map(|batch| all(stream, batch, from));
@@ -170,7 +186,14 @@ impl Equinox {
     }
 
     /// The calves, and what was archived, that hold this index and all behind it, up to the Tip.
-    pub(super) async fn calves_down_to(&self, op: &Op, stream: &StreamName, from: u64, tip: &Tip, freshness: Freshness) -> Result<Vec<Batch>> {
+    pub(super) async fn calves_down_to(
+        &self,
+        op: &Op,
+        stream: &StreamName,
+        from: u64,
+        tip: &Tip,
+        freshness: Freshness,
+    ) -> Result<Vec<Batch>> {
         let base = tip.batch.base();
         if from >= base {
             return Ok(Vec::new());
