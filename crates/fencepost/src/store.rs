@@ -185,7 +185,8 @@ impl Store {
 impl From<&Store> for Party {
     fn from(store: &Store) -> Party {
         let (log, feed) = (store.log.clone(), store.feed.clone());
-        Party { log, streams: Some(store.streams()), feed, checkpoints: store.checkpoints(), capabilities: store.capabilities() }
+        let (streams, checkpoints) = (Some(store.streams()), store.checkpoints());
+        Party { log, streams, feed, checkpoints, capabilities: store.capabilities(), names: store.layout.names() }
     }
 }
 

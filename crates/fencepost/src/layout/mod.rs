@@ -18,6 +18,7 @@ use self::sekiban::Sekiban;
 use crate::dynamo::table::{Rights, TableSpec};
 use crate::dynamo::{Dynamo, Op};
 use crate::error::{Refused, Result};
+use crate::event::StreamName;
 use crate::log::{Capabilities, EventLog};
 use crate::side::Side;
 use crate::stream::StreamStore;
@@ -150,6 +151,13 @@ impl Layout {
             Layout::EventStoreAdapter(adapter) => Arc::new(adapter.clone()),
             Layout::Reventless(table) => Arc::new(table.clone()),
             Layout::Sekiban(sekiban) => Arc::new(sekiban.clone()),
+        }
+    }
+    /// Refuses the name of a stream that it cannot have, where that is told by the name alone.
+    pub(crate) fn names(&self) -> fn(&StreamName) -> Result<()> {
+        match self {
+            Layout::Equinox(_) => equinox::check_written,
+            Layout::Ledger(_) | Layout::EventStoreAdapter(_) | Layout::Reventless(_) | Layout::Sekiban(_) => |_| Ok(()),
         }
     }
     /// Where checkpoints, states and cells are.

@@ -4,15 +4,46 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine as _;
+use fencepost::moving::Copy;
 use fencepost::testing::{Faults, Gate, Reshard, Rule};
-use fencepost::{Checkpoint, Delivery, Engine, Env, Event, Feed, From, Handed, IndexOptions, IndexProgress, Query, Recorded, Step, Store};
+use fencepost::{Checkpoint, Delivery, Engine, Env, Event, Feed, From, Handed, IndexOptions, IndexProgress, Query, Recorded, Snapshot, Step, Store};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use super::golden::{Opened, file, open};
+use super::golden::{Item, file};
 use super::name;
+
+/// A store on an engine of its own, and the engine.
+struct Opened {
+    store: Store,
+    client: Client,
+    engine: Engine,
+    table: String,
+}
+
+async fn open(table: &str, parameters: &str) -> Opened {
+    on(Engine::memory().expect("an engine"), table, parameters).await
+}
+
+async fn on(engine: Engine, table: &str, parameters: &str) -> Opened {
+    let config = aws_sdk_dynamodb::Config::builder().behavior_version(BehaviorVersion::latest()).region(Region::new("local"));
+    let config = config.credentials_provider(Credentials::from_keys("a", "b", None)).http_client(engine.http_client());
+    let url = format!("memory:?layout=equinox&table={table}{parameters}");
+    let store = Store::builder(&url).expect("a good URL").http_client(engine.http_client()).open().await.expect("it opens");
+    Opened { store, client: Client::from_conf(config.build()), engine, table: table.into() }
+}
+
+impl Opened {
+    async fn item(&self, stream: &str, index: u64) -> Option<Item> {
+        let (hash, range) = (AttributeValue::S(stream.into()), AttributeValue::N(index.to_string()));
+        let got = self.client.get_item().table_name(&self.table).key("p", hash).key("i", range).send().await.expect("it is read");
+        got.item
+    }
+}
 
 fn quickly() -> IndexOptions {
     IndexOptions::default().idle(Duration::from_millis(1), Duration::from_millis(5))
@@ -76,7 +107,7 @@ async fn with_index(of: &str, table: &str, parameters: &str) -> Opened {
     opened
 }
 
-async fn index_item(opened: &Opened, stream: &str) -> Option<super::Item> {
+async fn index_item(opened: &Opened, stream: &str) -> Option<Item> {
     let (hash, range) = (AttributeValue::S(stream.into()), AttributeValue::N("2147483647".into()));
     let table = format!("{}-index", opened.table);
     opened.client.get_item().table_name(table).key("p", hash).key("i", range).send().await.expect("it is read").item
@@ -87,7 +118,7 @@ async fn entries(opened: &Opened, stream: &str) -> Vec<(String, Value)> {
     index_item(opened, stream).await.map(|item| bodies(&item)).unwrap_or_default()
 }
 
-fn bodies(item: &super::Item) -> Vec<(String, Value)> {
+fn bodies(item: &Item) -> Vec<(String, Value)> {
     let kinds = item["c"].as_l().expect("types").iter().map(|kind| kind.as_s().expect("a type").clone());
     let body = |event: &AttributeValue| {
         let map = event.as_m().expect("a map");
@@ -295,7 +326,7 @@ async fn audit(store: &Store, events: usize) {
 
 /// How many events all epochs of all partitions name, repeats among them.
 async fn named(engine: &Engine) -> usize {
-    let opened = super::golden::on(engine.clone(), "orders", "").await;
+    let opened = on(engine.clone(), "orders", "").await;
     let mut items = opened.client.scan().table_name("orders-index").into_paginator().items().send();
     let mut count = 0;
     while let Some(item) = items.next().await {
@@ -358,7 +389,7 @@ async fn what_was_never_announced_is_found_in_the_table_within_and_across_epochs
     }
 }
 
-fn json_of(item: &super::Item) -> Value {
+fn json_of(item: &Item) -> Value {
     fn value(of: &AttributeValue) -> Value {
         match of {
             AttributeValue::S(text) => json!({ "S": text }),
@@ -500,7 +531,7 @@ async fn a_hole_that_the_index_has_passed_is_mended_by_an_epoch_of_its_own() {
 async fn indexers_that_are_killed_between_any_two_calls_miss_nothing_and_repeat_nothing() {
     const CALLS: [&str; 7] = ["GetRecords", "GetShardIterator", "GetItem", "Query", "PutItem", "UpdateItem", "any call"];
     let mut struck = BTreeSet::new();
-    for seed in 0..6 {
+    for seed in 0..4 {
         let engine = Engine::memory().expect("an engine");
         let reshard = Reshard::new(engine.http_client(), seed);
         let faults = Faults::new(reshard.http_client(), seed);
@@ -637,4 +668,49 @@ async fn checkpoints_of_propulsions_consumers_are_read_and_written_for_them() {
     assert_eq!(tip("fast").await.1.last().expect("events"), "Checkpointed");
     assert_eq!(index.peer_checkpoint("nobody").await.expect("reads"), None);
     assert!(index.peer_checkpoint("a_b").await.is_err());
+}
+
+#[tokio::test]
+async fn events_are_copied_to_and_from_the_ledger_and_from_event_store_adapter_and_what_does_not_fit_is_said_before() {
+    let at = |parameters: &str| {
+        let url = format!("memory:?{parameters}");
+        async move { Store::builder(&url).expect("a good URL").open().await.expect("opens") }
+    };
+    let (ledger, equinox, back) = (at("").await, at("layout=equinox&tip_events=3").await, at("").await);
+    for n in 0..10 {
+        put(&ledger, &format!("Cart-{}", n % 3), &["A", "B"][..1 + n % 2]).await;
+    }
+    let copy = |from: &Store, to: &Store| Copy::new(from, to, "one");
+    let there = copy(&ledger, &equinox);
+    assert_eq!(there.misfits(&|_| ()).await.expect("looks").events, 0);
+    assert_eq!(there.run(&|_| ()).await.expect("copies").events, 15);
+    assert!(there.compare(&|_| ()).await.expect("compares").is_equal());
+    catch_up(&equinox).await;
+    audit(&equinox, 15).await;
+    let again = copy(&equinox, &back);
+    assert_eq!(again.run(&|_| ()).await.expect("copies").events, 15);
+    assert!(again.compare(&|_| ()).await.expect("compares").is_equal());
+    let ids = |events: Vec<Recorded>| events.into_iter().map(|event| (event.id, event.data)).collect::<BTreeSet<_>>();
+    assert_eq!(ids(fed(&ledger, Query::all()).await), ids(fed(&back, Query::all()).await), "ids and bodies stay");
+    for generation in ["v3", "v5"] {
+        let adapter = at(&format!("layout=event-store-adapter-{generation}")).await;
+        for n in 0..6 {
+            let events = [Event::new("A", "{\"n\":1}").expect("an event")];
+            let step = Step::new(events).snapshot(Snapshot::new("snapshot", "{}"));
+            adapter.streams().append(&name(&format!("cart-{}", n % 2)), step).await.expect("appends");
+        }
+        catch_up(&adapter).await;
+        let equinox = at("layout=equinox").await;
+        let there = copy(&adapter, &equinox);
+        assert_eq!(there.misfits(&|_| ()).await.expect("looks").events, 0);
+        assert_eq!(there.run(&|_| ()).await.expect("copies").events, 6);
+        catch_up(&equinox).await;
+        audit(&equinox, 6).await;
+    }
+    put(&ledger, "nodash", &["A"]).await;
+    put(&ledger, "$own-1", &["A"]).await;
+    let two = Event::new("A", "{}").and_then(|event| event.tag("Cart-1")).and_then(|event| event.tag("Cart-2")).expect("an event");
+    ledger.log().expect("a log").append(fencepost::Append::new([two])).await.expect("appends");
+    let misfits = copy(&ledger, &at("layout=equinox").await).misfits(&|_| ()).await.expect("looks");
+    assert_eq!((misfits.looked_at, misfits.events, misfits.why.len()), (18, 3, 3), "{misfits:?}");
 }

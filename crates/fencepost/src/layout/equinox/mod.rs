@@ -43,7 +43,7 @@ use self::plan::Limits;
 pub(crate) use self::settings::Fed;
 pub use self::prune::Pruned;
 use self::settings::Missing;
-pub(crate) use self::settings::Options;
+pub(crate) use self::settings::{Options, check_written};
 use crate::dynamo::table::TableOptions;
 use crate::dynamo::{Dynamo, Freshness, ITEM_BYTES, Op, report};
 use crate::error::Result;

@@ -172,7 +172,7 @@ pub(super) fn check_name(stream: &StreamName) -> Result<()> {
 }
 
 /// What is written to: not the peers' own streams.
-pub(super) fn check_written(stream: &StreamName) -> Result<()> {
+pub(crate) fn check_written(stream: &StreamName) -> Result<()> {
     check_name(stream)?;
     if !stream.as_str().starts_with('$') {
         return Ok(());
