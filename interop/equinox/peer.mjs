@@ -2,6 +2,7 @@
 // crates/fencepost/tests/equinox/interop.rs; `./run` runs them.
 import { DynamoDB } from "@aws-sdk/client-dynamodb"
 import { createInterface } from "node:readline"
+import { index } from "./index.mjs"
 import { streams } from "./streams.mjs"
 
 const client = new DynamoDB({
@@ -29,6 +30,7 @@ client.middlewareStack.add(
 
 const commands = {
   ...streams(client),
+  ...index(client),
   // What was consumed since the last time.
   units: async () => {
     const units = { ...consumed }

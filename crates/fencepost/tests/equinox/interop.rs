@@ -1,6 +1,8 @@
 //! equinox-js 1.2.0 and this store on the same tables, either way and at once. Run by `interop/equinox/run`, which names the driver of
 //! equinox-js by `FENCEPOST_EQUINOX_JS`; passed over where that is not set.
 
+mod feed;
+
 use std::process::Stdio;
 
 use aws_sdk_dynamodb::Client;
