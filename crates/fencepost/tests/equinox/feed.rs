@@ -10,7 +10,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine as _;
 use fencepost::moving::Copy;
 use fencepost::testing::{Faults, Gate, Reshard, Rule};
-use fencepost::{Checkpoint, Delivery, Engine, Env, Event, Feed, From, Handed, IndexOptions, IndexProgress, Query, Recorded, Snapshot, Step, Store};
+use fencepost::{
+    Checkpoint, Delivery, Engine, Env, Event, Feed, From, Handed, IndexOptions, IndexProgress, Query, Recorded, Snapshot, Step, Store,
+};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
@@ -344,7 +346,10 @@ async fn named(engine: &Engine) -> usize {
 #[tokio::test]
 async fn epochs_roll_over_and_what_comes_again_after_that_is_not_put_again() {
     let opened = open("orders", "&epoch_bytes=400&partitions=3").await;
-    let mut events = 0;
+    let mut events = 4;
+    for stream in 0..4 {
+        put(&opened.store, &format!("Once-{stream}"), &["A"]).await;
+    }
     for round in 0..12 {
         for stream in 0..5 {
             put(&opened.store, &format!("Cart-{stream}"), &["A", "B"][..1 + round % 2]).await;
@@ -713,4 +718,94 @@ async fn events_are_copied_to_and_from_the_ledger_and_from_event_store_adapter_a
     ledger.log().expect("a log").append(fencepost::Append::new([two])).await.expect("appends");
     let misfits = copy(&ledger, &at("layout=equinox").await).misfits(&|_| ()).await.expect("looks");
     assert_eq!((misfits.looked_at, misfits.events, misfits.why.len()), (18, 3, 3), "{misfits:?}");
+}
+
+/// A source of F#'s that starts from the tail saves the place behind the last entry of a closed epoch, and stays there for ever.
+#[tokio::test]
+async fn a_checkpoint_behind_a_closed_epoch_goes_on_with_the_next() {
+    let opened = with_index("hand-feed", "hfeed48", "&feed=types").await;
+    let unfold = r#"{"config":{"checkpointFreqS":300},"state":{"at":"2026-11-15T20:40:35.348Z","nextCheckpointDue":"2026-11-15T20:45:35.348Z","pos":"2"}}"#;
+    let map = [
+        ("i", AttributeValue::N("1".into())),
+        ("c", AttributeValue::S("Snapshotted".into())),
+        ("t", AttributeValue::S("2026-11-15T20:40:35.348Z".into())),
+        ("d", AttributeValue::B(unfold.as_bytes().to_vec().into())),
+    ];
+    let map = AttributeValue::M(map.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+    let item = opened.client.put_item().table_name("hfeed48-index").item("p", AttributeValue::S("$ReaderCheckpoint-0_js".into()));
+    let item = item.item("i", AttributeValue::N("2147483647".into())).item("n", AttributeValue::N("1".into()));
+    let item = item.item("etag", AttributeValue::S("e".into())).item("u", AttributeValue::L(vec![map]));
+    item.item("e", AttributeValue::L(Vec::new())).item("c", AttributeValue::L(Vec::new())).send().await.expect("put");
+    let index = opened.store.index().expect("an index");
+    let behind = index.peer_checkpoint("js").await.expect("reads").expect("in the dialect of JavaScript");
+    let feed = opened.store.feed().expect("a feed");
+    let (none, head) = from(&*feed, From::Checkpoint(behind), Query::all()).await;
+    assert!(none.is_empty());
+    let (_, now) = from(&*feed, From::Now, Query::all()).await;
+    let (_, all) = from(&*feed, From::Start, Query::all()).await;
+    assert_eq!((&head, &now), (&all, &all), "all of them at the next epoch");
+    put(&opened.store, "Cart-z", &["Z"]).await;
+    catch_up(&opened.store).await;
+    assert_eq!(from(&*feed, From::Checkpoint(head), Query::all()).await.0.len(), 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_decoded_is_left_out_and_what_was_archived_is_found() {
+    let opened = open("orders", "&tip_events=2").await;
+    for kind in ["A", "B", "C", "D", "E"] {
+        put(&opened.store, "Cart-1", &[kind]).await;
+    }
+    catch_up(&opened.store).await;
+    // As aws-sdk-net once left them: bytes that are no Brotli.
+    let mut calf = opened.item("Cart-1", 2).await.expect("a calf");
+    let Some(AttributeValue::L(events)) = calf.get_mut("e") else { panic!("events") };
+    let Some(AttributeValue::M(event)) = events.get_mut(0) else { panic!("an event") };
+    event.insert("d".into(), AttributeValue::B(vec![1, 2, 3, 4].into()));
+    event.insert("D".into(), AttributeValue::N("2".into()));
+    opened.client.put_item().table_name("orders").set_item(Some(calf)).send().await.expect("put");
+    let types = async || fed(&opened.store, Query::all()).await.iter().map(|event| event.event_type.to_string()).collect::<Vec<_>>();
+    assert_eq!(types().await, ["A", "B", "D", "E"]);
+    let first = opened.item("Cart-1", 0).await.expect("a calf");
+    let (hash, range) = (AttributeValue::S("Cart-1".into()), AttributeValue::N("0".into()));
+    opened.client.delete_item().table_name("orders").key("p", hash).key("i", range).send().await.expect("deleted");
+    assert_eq!(types().await, ["D", "E"], "pruned: nobody waits for it");
+    let archive = on(opened.engine.clone(), "orders-archive", "").await;
+    archive.client.put_item().table_name("orders-archive").set_item(Some(first)).send().await.expect("put");
+    assert_eq!(types().await, ["A", "B", "D", "E"]);
+}
+
+/// Idle, then many at once; one writes here and another there; readers of both, from the start and of one stream, while an indexer runs.
+#[tokio::test]
+async fn two_handles_see_each_others_events_while_an_indexer_runs() {
+    let one = open("orders", "&tip_events=5&epoch_bytes=2000&partitions=2").await;
+    let two = on(one.engine.clone(), "orders", "&tip_events=5").await;
+    let index = one.store.index().expect("an index");
+    let options = quickly();
+    let readers =
+        [(&one.store, Query::all(), 120), (&two.store, Query::all(), 120), (&two.store, Query::tag("Cart-1").expect("a query"), 24)];
+    let read = readers.into_iter().map(|(store, query, count)| async move {
+        let mut feed = store.feed().expect("a feed").subscribe(From::Start, query);
+        let mut met = Vec::new();
+        while met.len() < count {
+            let next = tokio::time::timeout(Duration::from_secs(30), feed.next()).await.expect("it delivers");
+            if let Delivery::Event { event, .. } = next.expect("never ends").expect("delivers") {
+                met.push(*event);
+            }
+        }
+        in_order(&met);
+    });
+    let write = async {
+        for burst in 0..2 {
+            Env::system().sleep(Duration::from_millis(60)).await;
+            for n in 0..30 {
+                let store = if n % 2 == 0 { &one.store } else { &two.store };
+                put(store, &format!("Cart-{}", n % 5), if burst == 0 { &["A"] } else { &["A", "B", "C"] }).await;
+            }
+        }
+    };
+    tokio::select! {
+        ended = index.run(&options, &|_| ()) => panic!("{ended:?}"),
+        _ = async { futures::join!(futures::future::join_all(read), write) } => {}
+    }
+    audit(&two.store, 120).await;
 }
