@@ -133,6 +133,8 @@ pub mod _docs {
     pub mod compare {}
     #[doc = include_str!("../docs/layouts/ledger.md")]
     pub mod ledger {}
+    #[doc = include_str!("../docs/layouts/equinox.md")]
+    pub mod equinox {}
     #[doc = include_str!("../docs/layouts/event_store_adapter.md")]
     pub mod event_store_adapter {}
     #[doc = include_str!("../docs/layouts/reventless.md")]

@@ -28,11 +28,14 @@ pub(super) enum Access<S> {
 
 pub(super) type Transmute<S> = Arc<dyn Fn(Vec<Event>, &S) -> (Vec<Event>, Vec<Snapshot>) + Send + Sync>;
 
+type Reads<S> = Arc<dyn Fn(&[Snapshot]) -> Option<S> + Send + Sync>;
+type Writes<S> = Arc<dyn Fn(&S) -> Result<Vec<Snapshot>> + Send + Sync>;
+
 /// Snapshots of a state, to and from.
 pub(super) struct Kept<S> {
     names: Vec<String>,
-    read: Arc<dyn Fn(&[Snapshot]) -> Option<S> + Send + Sync>,
-    write: Arc<dyn Fn(&S) -> Result<Vec<Snapshot>> + Send + Sync>,
+    read: Reads<S>,
+    write: Writes<S>,
 }
 
 impl<S: Serialize + DeserializeOwned + 'static> Kept<S> {

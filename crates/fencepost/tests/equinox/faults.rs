@@ -138,6 +138,19 @@ async fn all_old_tells_our_own_lost_answer_from_a_conflict_also_under_others_wri
     }
 }
 
+/// The Tip that the refused repeat hands back says by its etag whose it is: nothing is read.
+#[tokio::test]
+async fn a_lost_answer_is_settled_without_a_read() {
+    for (layout, write) in WAYS {
+        let bench = Bench::on(Engine::memory().expect("engine"), layout).await;
+        let before = bench.faults.log().len();
+        bench.faults.script(Rule::on(write).nth(1).lose_response());
+        let done = bench.streams.append(&name("User-a"), two().expect(Expect::Version(1))).await.expect("settled");
+        assert_eq!((done.units.requests, bench.faults.log().len() - before), (2, 2), "{layout}");
+        assert!(done.token.is_some() && done.version == Some(3), "{layout}");
+    }
+}
+
 /// A transaction that met another is no conflict of ours, unless the other has won.
 #[tokio::test]
 async fn a_transaction_conflict_is_told_from_a_conflict() {

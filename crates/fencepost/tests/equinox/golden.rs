@@ -52,7 +52,6 @@ enum Place {
 
 impl Golden {
     pub(crate) fn tables(&self) -> BTreeMap<String, Vec<Item>> {
-        let item = |item: &Value| item.as_object().expect("an item").iter().map(|(name, value)| (name.clone(), attribute(value))).collect();
         let items = |items: &Value| items.as_array().expect("items").iter().map(item).collect();
         self.json["tables"].as_object().expect("tables").iter().map(|(name, of)| (name.clone(), items(of))).collect()
     }
@@ -113,6 +112,10 @@ impl Opened {
         let got = self.client.get_item().table_name(&self.table).key("p", hash).key("i", range).send().await.expect("it is read");
         got.item
     }
+}
+
+pub(crate) fn item(item: &Value) -> Item {
+    item.as_object().expect("an item").iter().map(|(name, value)| (name.clone(), attribute(value))).collect()
 }
 
 /// From DynamoDB's own JSON.

@@ -84,6 +84,79 @@ async fn what_the_real_one_wrote_is_read_to_the_same_events() {
     assert!(streams > 40, "{streams} streams");
 }
 
+/// F#'s own fold: of events, and of the snapshot that the load began with.
+fn folded(loaded: &fencepost::Loaded) -> Value {
+    let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap_or_default();
+    let snapshot = loaded.snapshots.first().map(|snapshot| json(&snapshot.state)).unwrap_or_default();
+    let of = |name: &str| snapshot[name].as_u64().unwrap_or(0);
+    let (mut sum, mut n, mut notes) = (of("sum"), of("n"), 0);
+    for event in &loaded.events {
+        n += 1;
+        match event.event_type.as_str() {
+            "Added" => sum += json(&event.data)["by"].as_u64().expect("by"),
+            "Noted" => notes += 1,
+            "Cleared" => sum = 0,
+            other => panic!("{other}"),
+        }
+    }
+    serde_json::json!({ "sum": sum, "n": n, "notes": notes })
+}
+
+#[tokio::test]
+async fn what_the_real_one_kept_is_loaded_to_the_same_states() {
+    let mut states = 0;
+    for golden in files().into_iter().filter(|golden| golden.name.starts_with("strategy-") || golden.name.starts_with("calve-")) {
+        let Some(reads) = golden.json["reads"].as_object() else { continue };
+        let table = golden.tables().into_keys().next().expect("a table");
+        let opened = golden.open(&table, "").await;
+        for (stream, read) in reads.iter().filter(|(_, read)| read["load"]["state"].is_object()) {
+            let is = |what: &str| golden.name.contains(what);
+            let options = LoadOptions::default();
+            let options = match () {
+                () if is("latestknown") => options.latest(),
+                () if is("unoptimized") || !is("snapshot") && !is("custom") && !is("rolling") && !is("multi") && !is("unfold") => options,
+                () => options.snapshot(["Snapshotted"]),
+            };
+            let loaded = opened.store.streams().load(&name(stream), options).await.unwrap_or_else(|error| panic!("{stream}: {error}"));
+            assert_eq!(folded(&loaded), read["load"]["state"], "{} {stream}", golden.name);
+            assert_eq!(Some(loaded.version), read["load"]["version"].as_u64(), "{} {stream}", golden.name);
+            states += 1;
+        }
+    }
+    assert!(states >= 20, "{states} states");
+}
+
+#[tokio::test]
+async fn a_prune_takes_away_what_the_real_one_does_and_leaves_no_announcement() {
+    let golden = file("prune");
+    let steps = golden.json["steps"].as_array().expect("steps");
+    let mut pruned = 0;
+    for (before, step) in steps.iter().zip(&steps[1..]).filter(|(before, step)| before["stream"] == step["stream"]) {
+        let (Some(until), Some(items)) = (step["pruneUntil"].as_u64(), before["items"].as_array()) else { continue };
+        let stream = name(step["stream"].as_str().expect("a stream"));
+        let opened = golden::open("prune", "").await;
+        for item in items {
+            opened.client.put_item().table_name(&opened.table).set_item(Some(golden::item(item))).send().await.expect("it is put");
+        }
+        let done = opened.store.equinox().expect("equinox").prune(&stream, until + 2).await.expect("prunes");
+        let told = serde_json::json!({ "deleted": done.deleted, "deferred": done.deferred, "lowest": done.first - 1 });
+        assert_eq!(told, step["result"], "{step}");
+        for expected in step["items"].as_array().expect("items").iter().map(golden::item) {
+            let index = expected["i"].as_n().expect("an index").parse().expect("a number");
+            let item = opened.item(stream.as_str(), index).await.expect("it is still there");
+            assert_eq!(
+                (list(&item, "e"), list(&item, "c"), list(&item, "u")),
+                (list(&expected, "e"), list(&expected, "c"), list(&expected, "u"))
+            );
+            let trimmed =
+                item.get("etag") != items.iter().map(golden::item).find(|old| old["i"] == item["i"]).expect("it was there").get("etag");
+            assert!(!trimmed || item["a"].as_n().expect("a") == "0", "F# leaves it, and announces events again");
+        }
+        pruned += 1;
+    }
+    assert!(pruned >= 4, "{pruned} prunes");
+}
+
 fn list(item: &Item, name: &str) -> Vec<aws_sdk_dynamodb::types::AttributeValue> {
     item.get(name).map(|list| list.as_l().expect("a list").clone()).unwrap_or_default()
 }

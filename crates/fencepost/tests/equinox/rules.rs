@@ -115,6 +115,10 @@ async fn a_put_only_where_no_tip_was_seen() {
     streams.append(&name("Cart-1"), Step::rolling([Snapshot::new("Snapshotted", "{\"n\":7}")])).await.expect("rolls");
     let tip = opened.item("Cart-1", TIP).await.expect("a Tip");
     assert_eq!((n(&tip, "n"), n(&tip, "a"), list(&tip, "e").len()), (0, 0, 0));
+    let other = opened.other("").await.streams();
+    let loaded = other.load(&name("Cart-1"), LoadOptions::default().snapshot(["Snapshotted"])).await.expect("loads");
+    let rolled = Step::rolling([Snapshot::new("Snapshotted", "{\"n\":8}")]).expect(Expect::Token(loaded.token));
+    assert_eq!(other.append(&name("Cart-1"), rolled).await.expect("rolls").units.requests, 1, "no put in vain");
     for expect in [Expect::None, Expect::Version(1), Expect::Any] {
         streams.append(&name("Cart-1"), step(&["a"]).expect(expect)).await.expect("appends");
     }

@@ -33,6 +33,8 @@ const CORRELATION: &str = "x";
 const CAUSATION: &str = "y";
 const UNFOLD_TYPE: &str = "c";
 const UNFOLD_VERSION: &str = "i";
+/// Ours, on an unfold that is a copy of the last event, and no state: the peers pass over it.
+const IS_EVENT: &str = "l";
 /// Ours, on a Tip: the peers pass over it, and keep it.
 pub(super) const MARKS: &str = "k";
 
@@ -280,9 +282,9 @@ impl Stored {
 }
 
 impl Unfold {
-    /// As the event that it is a copy of.
-    pub(super) fn as_event(&self) -> Stored {
-        Stored { kind: self.kind.clone(), map: self.map.clone() }
+    /// The event that it is a copy of, if it is one.
+    pub(super) fn as_event(&self) -> Option<Stored> {
+        self.map.contains_key(IS_EVENT).then(|| Stored { kind: self.kind.clone(), map: self.map.clone() })
     }
     /// The state.
     pub(super) fn state(&self) -> Result<Bytes, Malformed> {
@@ -312,6 +314,7 @@ pub(super) fn unfold_of(event: &Stored, version: u64) -> Unfold {
     map.retain(|name, _| ![CORRELATION, CAUSATION].contains(&name.as_str()));
     map.insert(UNFOLD_VERSION.into(), number(version));
     map.insert(UNFOLD_TYPE.into(), text(&event.kind));
+    map.insert(IS_EVENT.into(), Value::Bool(true));
     Unfold { version, kind: event.kind.clone(), map }
 }
 

@@ -127,12 +127,12 @@ impl Equinox {
         let snapshots = named(stream, tip.as_ref(), &options.origin)?;
         let next = tip.as_ref().map_or(0, |tip| tip.batch.next);
         if options.origin == Origin::Latest
-            && let Some(kept) = tip.iter().flat_map(|tip| &tip.unfolds).next_back()
-            && tip.as_ref().is_some_and(|tip| tip.batch.events.is_empty() && kept.version == next && next > 0)
+            && let Some(tip) = tip.as_ref().filter(|tip| tip.batch.events.is_empty() && next > 0)
+            && let Some(kept) = tip.unfolds.iter().filter(|unfold| unfold.version == next).find_map(Unfold::as_event)
         {
             // The last event is in a calf, or pruned, and kept here.
-            let event = recorded(stream, next - 1, &kept.as_event())?;
-            return Ok(loaded(stream, op, snapshots, vec![event], tip.as_ref()));
+            let event = recorded(stream, next - 1, &kept)?;
+            return Ok(loaded(stream, op, snapshots, vec![event], Some(tip)));
         }
         let from = match options.origin {
             Origin::Latest => next.saturating_sub(1),
