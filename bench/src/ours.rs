@@ -22,6 +22,7 @@ pub(crate) struct Layout {
 pub(crate) const LAYOUTS: &[Layout] = &[
     Layout { name: "ledger, streams", parameters: "feed=streams", stream: "order-1" },
     Layout { name: "ledger, lanes-1", parameters: "feed=lanes-1", stream: "order-1" },
+    Layout { name: "equinox", parameters: "layout=equinox", stream: "order-1" },
     Layout { name: "event-store-adapter v3", parameters: "layout=event-store-adapter-v3", stream: "order-1" },
     Layout { name: "event-store-adapter v5", parameters: "layout=event-store-adapter-v5", stream: "order-1" },
     Layout { name: "sekiban", parameters: "layout=sekiban&safe_window=1000", stream: "order:1" },

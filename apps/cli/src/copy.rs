@@ -1,6 +1,6 @@
 //! `copy`: all events of one store into another, compared at the end.
 
-use fencepost::moving::{Compared, Copied, Copy, Plan};
+use fencepost::moving::{Compared, Copied, Copy, Misfits, Plan};
 use fencepost::{CommitId, Error, Store};
 use serde::Serialize;
 
@@ -51,6 +51,13 @@ struct Done {
     compared: Option<Compared>,
 }
 
+#[derive(Serialize)]
+struct Dry<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    misfits: &'a Misfits,
+}
+
 pub(crate) async fn run(args: Args, out: &mut Output) -> Outcome {
     let Args { from, to, .. } = &args;
     if from == to {
@@ -61,8 +68,16 @@ pub(crate) async fn run(args: Args, out: &mut Output) -> Outcome {
     let copy = Copy::new(&source, &destination, &name);
     let copy = if args.into_existing { copy.into_existing() } else { copy };
     let plan = copy.plan().await?;
+    let looking = progress(None, "looked at");
+    let misfits = copy.misfits(&|events| looking.set_position(events)).await?;
+    looking.finish_and_clear();
     if args.dry_run {
-        return Ok(out.result(&plan, |paint| told(&plan, paint))?);
+        let dry = Dry { plan: &plan, misfits: &misfits };
+        return Ok(out.result(&dry, |paint| told(&plan, paint) + &unfit(&misfits, paint))?);
+    }
+    if misfits.events > 0 {
+        let message = format!("{} of {} events have no place in the destination", misfits.events, misfits.looked_at);
+        return Err(Failure::new(Code::Usage, message).hint(misfits.why.join("; ")));
     }
     match out.format {
         Format::Table => eprintln!("{}", told(&plan, Paint::stderr()).trim_end()),
@@ -97,6 +112,17 @@ fn told(plan: &Plan, paint: Paint) -> String {
     };
     for loss in &plan.losses {
         text += &format!("  {} {}\n", paint.bold(loss.what), loss.why);
+    }
+    text
+}
+
+fn unfit(misfits: &Misfits, paint: Paint) -> String {
+    if misfits.events == 0 {
+        return String::new();
+    }
+    let mut text = paint.bad(format!("{} of {} events have no place in the destination:\n", misfits.events, misfits.looked_at));
+    for why in &misfits.why {
+        text += &format!("  {}\n", printable(why));
     }
     text
 }

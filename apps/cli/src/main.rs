@@ -7,6 +7,7 @@ mod args;
 mod completions;
 mod consumers;
 mod copy;
+mod cost;
 mod count;
 mod demo;
 mod doctor;
@@ -22,6 +23,7 @@ mod json;
 mod output;
 mod parked;
 mod projections;
+mod prune;
 mod read;
 mod select;
 mod signal;
@@ -82,11 +84,13 @@ async fn run(cli: Cli, out: &mut Output) -> Outcome {
         Command::Parked(args) => parked::run(args, &place, out).await,
         Command::Projections(args) => projections::run(args, &place, out).await,
         Command::Copy(args) => copy::run(args, out).await,
+        Command::Cost(args) => cost::run(args, out).await,
         Command::Export(args) => export::run(args, &place, out).await,
         Command::Import(args) => import::run(args, &place, out).await,
         Command::Verify(args) => verify::run(args, &place, out).await,
         Command::Index(args) => index::run(args, &place, out).await,
         Command::Gc(args) => gc::run(args, &place, out).await,
+        Command::Prune(args) => prune::run(args, &place, out).await,
         Command::Stats(args) => stats::run(args, &place, out).await,
         Command::Doctor(args) => doctor::run(args, &place, out).await,
         Command::Demo(args) => demo::run(args, &place, out).await,

@@ -1,15 +1,18 @@
 //! `read`: events that match, or of one stream, printed while they are read.
 
+use base64::Engine as _;
 use fencepost::{
-    EventLog, LoadOptions, Position, Query, ReadOptions, Recorded, Refused, Result, StreamName, StreamReadOptions, StreamStore,
+    Error, EventLog, LoadOptions, Position, Query, ReadOptions, Recorded, Refused, Result, Snapshot, StreamName, StreamReadOptions,
+    StreamStore,
 };
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use serde::Serialize;
 
 use crate::args::Place;
-use crate::failure::Outcome;
+use crate::failure::{Code, Failure, Outcome};
 use crate::json::EventLine;
-use crate::output::Output;
+use crate::output::{Output, printable};
 use crate::select::Select;
 
 /// Read events that match a query, or those of one stream
@@ -21,6 +24,7 @@ Examples:
   fencepost read --tag course:c1 --type StudentEnrolled
   fencepost read --query '{\"items\":[{\"tags\":[\"course:c1\"]},{\"tags\":[\"student:s1\"]}]}' --with-token
   fencepost read --stream account-7 --backwards --limit 1
+  fencepost read --stream Cart-7 --unfolds
   fencepost read --after 1200 | jq -c .data")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -40,6 +44,9 @@ pub(crate) struct Args {
     /// End with the token that guards what was read, and what was not there: for append --token
     #[arg(long, conflicts_with_all = ["limit", "after", "backwards"])]
     with_token: bool,
+    /// In place of the events, the snapshots that the stream's last append left (layout equinox)
+    #[arg(long, requires = "stream", conflicts_with_all = ["limit", "after", "backwards", "with_token"])]
+    unfolds: bool,
 }
 
 pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome {
@@ -48,6 +55,7 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
     let store = builder.open().await?;
     match plan {
         Plan::Stream { stream, how } => of_stream(&*store.streams(), &stream, how, out).await,
+        Plan::Unfolds { stream } => unfolds(&stream, &store.equinox()?.unfolds(&stream).await?.value, out),
         Plan::Query { query, how } => of_log(&*store.log()?, &query, how, out).await,
     }
 }
@@ -55,13 +63,17 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
 /// What to read; how, or whole and with its token.
 enum Plan {
     Stream { stream: StreamName, how: Option<StreamReadOptions> },
+    Unfolds { stream: StreamName },
     Query { query: Query, how: Option<ReadOptions> },
 }
 
 impl Plan {
     fn of(args: Args) -> Outcome<Self> {
-        let Args { select, stream, after, limit, backwards, with_token } = args;
+        let Args { select, stream, after, limit, backwards, with_token, unfolds } = args;
         if let Some(stream) = stream {
+            if unfolds {
+                return Ok(Plan::Unfolds { stream });
+            }
             let mut options = StreamReadOptions::default();
             if let Some(after) = after {
                 let malformed =
@@ -82,7 +94,33 @@ impl Plan {
     }
 }
 
+/// A snapshot, as a line.
+#[derive(Serialize)]
+struct Unfold<'a> {
+    stream: &'a StreamName,
+    version: u64,
+    unfold: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_base64: Option<String>,
+}
+
+fn unfolds(stream: &StreamName, unfolds: &[Snapshot], out: &mut Output) -> Outcome {
+    for snapshot in unfolds {
+        let data: Option<serde_json::Value> = serde_json::from_slice(&snapshot.state).ok();
+        let data_base64 = data.is_none().then(|| base64::engine::general_purpose::STANDARD.encode(&snapshot.state));
+        let line = Unfold { stream, version: snapshot.version, unfold: &snapshot.name, data, data_base64 };
+        out.result(&line, |paint| {
+            let state = line.data.as_ref().map_or_else(|| format!("{} bytes", snapshot.state.len()), |data| printable(&data.to_string()));
+            format!("{:>8}  {}  {state}", line.version, paint.bold(printable(line.unfold)))
+        })?;
+    }
+    Ok(())
+}
+
 async fn print(mut events: BoxStream<'_, Result<Recorded>>, stream: Option<&StreamName>, out: &mut Output) -> Outcome {
+    let mut damaged: Vec<String> = Vec::new();
     loop {
         // Where nothing is ready the store is being asked: until it answers, a reader downstream has all there is.
         let next = match events.next().now_or_never() {
@@ -92,10 +130,16 @@ async fn print(mut events: BoxStream<'_, Result<Recorded>>, stream: Option<&Stre
                 events.next().await
             }
         };
-        let Some(event) = next.transpose()? else { break };
-        write(&event, stream, out)?;
+        match next {
+            None => break,
+            Some(Ok(event)) => write(&event, stream, out)?,
+            // One that cannot be read is no reason to hold back the others: it is told where it is, and the read fails in the end.
+            Some(Err(error @ Error::Corrupt(_))) => damaged.push(error.to_string()),
+            Some(Err(error)) => return Err(error.into()),
+        }
     }
-    Ok(out.end(None)?)
+    out.end(None)?;
+    if damaged.is_empty() { Ok(()) } else { Err(Failure::new(Code::Corrupt, damaged.join("; "))) }
 }
 
 fn write(event: &Recorded, stream: Option<&StreamName>, out: &mut Output) -> Outcome {
@@ -146,6 +190,7 @@ mod tests {
         let (mut out, captured) = Captured::output(format);
         match Plan::of(args).expect("plan") {
             Plan::Stream { stream, how } => of_stream(memory, &stream, how, &mut out).await,
+            Plan::Unfolds { .. } => panic!("memory has none"),
             Plan::Query { query, how } => of_log(memory, &query, how, &mut out).await,
         }
         .expect("reads");

@@ -1,5 +1,6 @@
 //! The indexer of `streams` mode as a Lambda function: DynamoDB Streams ring it, and it runs the same indexer as `fencepost index run` until
-//! that has caught up. What the records hold is not looked at: the indexer reads the stream itself.
+//! that has caught up. What the records hold is not looked at: the indexer reads the stream itself. Where the layout has an index of its
+//! own, which says of every stream how far it is, what the records hold is put into it, as the peer's function does.
 
 #![forbid(unsafe_code)]
 // Opening a store inside the runtime's service is a deep type: every layout's futures are in it.
@@ -12,7 +13,7 @@ mod settings;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use fencepost::{Env, IndexProgress, Ring, Served, Store};
+use fencepost::{Env, Index, IndexProgress, Ring, Served, Store};
 use lambda_runtime::{Context, Diagnostic, LambdaEvent, service_fn};
 use serde_json::value::RawValue;
 use tokio::sync::OnceCell;
@@ -21,6 +22,8 @@ use crate::metrics::Metrics;
 use crate::records::{Answer, Batch};
 use crate::settings::Settings;
 
+/// Left for answering.
+const MARGIN: Duration = Duration::from_secs(1);
 /// At most this much of the time for starting is spent on opening the store; the first ring tries again.
 const OPENING: Duration = Duration::from_secs(5);
 
@@ -74,6 +77,9 @@ impl Function {
 
     async fn answer(&self, batch: &Batch, context: &Context) -> Result<Answer, Failed> {
         let index = self.store().await.map_err(Failed)?.index().map_err(|error| Failed(error.to_string()))?;
+        if index.takes_records() && !batch.records.is_empty() {
+            return self.take(&index, batch, context).await;
+        }
         let mut ring = Ring::within(self.left(context)).lease(self.settings.lease);
         if let Some(image) = batch.newest() {
             ring = ring.about(&image);
@@ -115,6 +121,39 @@ impl Function {
         match rung.served {
             Served::Indexed | Served::HandedOver => Ok(Answer::done()),
             Served::RingAgain => batch.again().ok_or_else(|| Failed("the time was up before all was indexed: ring again".into())),
+        }
+    }
+
+    /// All records or, after an error that may pass and where the time is up, all of them again: what was put is not put twice.
+    async fn take(&self, index: &Index, batch: &Batch, context: &Context) -> Result<Answer, Failed> {
+        let left = self.left(context).saturating_sub(MARGIN);
+        let images = batch.images();
+        let taken = tokio::time::timeout(left, index.take(&images)).await;
+        let lag = batch.age(self.now());
+        match taken {
+            Ok(Ok(so_far)) => {
+                tracing::info!(
+                    request = context.request_id,
+                    records = batch.records.len(),
+                    served = "Indexed",
+                    commits = so_far.commits,
+                    epochs = so_far.epochs,
+                    races_lost = so_far.races_lost,
+                    lag_ms = u64::try_from(lag.as_millis()).unwrap_or(u64::MAX),
+                    read_units = so_far.units.read,
+                    write_units = so_far.units.write,
+                    requests = so_far.units.requests,
+                    "rung"
+                );
+                Metrics::of(&so_far, lag).print(&context.env_config.function_name, self.now());
+                Ok(Answer::done())
+            }
+            Ok(Err(error)) if !error.is_retryable() => Err(Failed(error.to_string())),
+            Ok(Err(error)) => {
+                tracing::warn!(request = context.request_id, records = batch.records.len(), %error, "to be handed over again");
+                batch.again().ok_or_else(|| Failed(error.to_string()))
+            }
+            Err(_) => batch.again().ok_or_else(|| Failed("the time was up before all was indexed: ring again".into())),
         }
     }
 

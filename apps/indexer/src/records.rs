@@ -24,7 +24,7 @@ struct Change {
     sequence_number: Option<String>,
     /// Seconds since 1970.
     approximate_creation_date_time: Option<f64>,
-    /// Left unread but for the last one.
+    /// Left unread but for the last one, where the indexer reads the stream itself.
     new_image: Option<Box<RawValue>>,
 }
 
@@ -44,6 +44,11 @@ impl Batch {
     /// The image of the last record.
     pub(crate) fn newest(&self) -> Option<Value> {
         self.changes().rev().find_map(|change| serde_json::from_str(change.new_image.as_ref()?.get()).ok())
+    }
+
+    /// The images of all records, in their order. A deletion has none.
+    pub(crate) fn images(&self) -> Vec<Value> {
+        self.changes().filter_map(|change| serde_json::from_str(change.new_image.as_ref()?.get()).ok()).collect()
     }
 
     /// How old the first record is now, in milliseconds since 1970.

@@ -101,6 +101,12 @@ pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
 
+/// What `layout=equinox` has beyond the contracts: [`Store::equinox`](crate::Store::equinox).
+#[cfg(feature = "dynamo")]
+pub mod equinox {
+    pub use crate::layout::equinox::{Equinox, Pruned};
+}
+
 /// What `layout=sekiban` has beyond the contracts: [`Store::sekiban`](crate::Store::sekiban).
 #[cfg(feature = "dynamo")]
 pub mod sekiban {
@@ -129,6 +135,8 @@ pub mod _docs {
     pub mod compare {}
     #[doc = include_str!("../docs/layouts/ledger.md")]
     pub mod ledger {}
+    #[doc = include_str!("../docs/layouts/equinox.md")]
+    pub mod equinox {}
     #[doc = include_str!("../docs/layouts/event_store_adapter.md")]
     pub mod event_store_adapter {}
     #[doc = include_str!("../docs/layouts/reventless.md")]

@@ -248,6 +248,8 @@ pub enum Snapshots {
     Newest,
     /// The newest of all, and it is always called `snapshot`.
     Single,
+    /// Those of the newest append, and none where it had none.
+    Last,
 }
 
 /// In which order to read.

@@ -325,6 +325,7 @@ impl StreamStore for Memory {
     }
 
     async fn append(&self, stream: &StreamName, step: Step) -> Result<Committed> {
+        step.plain()?;
         let (tag, query) = stream_query(stream)?;
         step.snapshots.iter().try_for_each(|snapshot| check_name("snapshot", &snapshot.name))?;
         let events = step.events.into_iter().map(|event| event.with_tag(tag.clone())).collect();

@@ -12,6 +12,7 @@ use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::EventType;
 use crate::feed::{self, Feed};
+use crate::layout::equinox::Equinox;
 use crate::layout::sekiban::{Sekiban, Settings};
 use crate::layout::{Choice, Collected, Layout, Verified};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
@@ -101,6 +102,9 @@ impl Store {
     /// The index that the feed is read from: to build, look at, verify and rebuild. Refused where the feed needs none.
     #[cfg(feature = "streams")]
     pub fn index(&self) -> Result<crate::feed::index::Index> {
+        if let Layout::Equinox(store) = &self.layout {
+            return Ok(crate::feed::index::Index::appends(store.clone()));
+        }
         let log = crate::feed::indexable(&self.layout).ok_or_else(|| Refused::Unsupported {
             what: "an index".into(),
             remedy: "the feed is read from the log itself, by its lanes or by an index of the table: it needs no other".into(),
@@ -156,6 +160,16 @@ impl Store {
             }
         }
     }
+    /// What Equinox' tables offer beyond streams. Refused on other layouts.
+    pub fn equinox(&self) -> Result<Equinox> {
+        match &self.layout {
+            Layout::Equinox(equinox) => Ok(equinox.clone()),
+            other => {
+                let what = format!("an operation of Equinox', on layout {}", other.name());
+                Err(Refused::Unsupported { what, remedy: "open with layout=equinox".into() }.into())
+            }
+        }
+    }
     /// Deletes chunks that no commit names, of sets older than this.
     pub async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
         self.layout.collect_garbage(older_than).await
@@ -183,8 +197,9 @@ impl Store {
 impl From<&Store> for Party {
     fn from(store: &Store) -> Party {
         let (log, feed) = (store.log.clone(), store.feed.clone());
-        let indexed = feed::is_indexed(&store.layout);
-        Party { log, streams: Some(store.streams()), feed, checkpoints: store.checkpoints(), capabilities: store.capabilities(), indexed }
+        let (streams, checkpoints, capabilities) = (Some(store.streams()), store.checkpoints(), store.capabilities());
+        let (indexed, names) = (feed::is_indexed(&store.layout), store.layout.names());
+        Party { log, streams, feed, checkpoints, capabilities, indexed, names }
     }
 }
 

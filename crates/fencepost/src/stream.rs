@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
 
-use crate::error::Result;
+use crate::error::{Refused, Result};
 use crate::event::{CommitId, Event, Recorded, StreamName};
 use crate::log::{Answer, Committed, Consistency, ReadOptions};
 use crate::position::{Base, Token};
@@ -146,14 +146,51 @@ pub struct Step {
     pub(crate) expect: Expect,
     pub(crate) events: Vec<Event>,
     pub(crate) snapshots: Vec<Snapshot>,
+    #[cfg_attr(not(feature = "dynamo"), expect(dead_code, reason = "only a layout on DynamoDB has a place for it"))]
+    pub(crate) keep_last: bool,
+    pub(crate) guards: Guards,
     pub(crate) commit: Option<CommitId>,
     pub(crate) base: Option<Base>,
+}
+
+/// What an expectation is held against.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Guards {
+    /// The events of the stream.
+    #[default]
+    Events,
+    /// Its snapshots too, and that is where the state is.
+    Snapshots,
 }
 
 impl Step {
     /// These events, whatever is there.
     pub fn new(events: impl IntoIterator<Item = Event>) -> Self {
         Self { events: events.into_iter().collect(), ..Self::default() }
+    }
+    /// No events: the state alone is kept, in place of what was kept before it, and a token guards that too. Only `layout=equinox` does so.
+    pub fn rolling(snapshots: impl IntoIterator<Item = Snapshot>) -> Self {
+        Self { snapshots: snapshots.into_iter().collect(), guards: Guards::Snapshots, ..Self::default() }
+    }
+    /// Holds the token also against what others wrote of snapshots since. Only `layout=equinox` does so.
+    pub fn guard_snapshots(mut self) -> Self {
+        self.guards = Guards::Snapshots;
+        self
+    }
+    /// Keeps the last event as a snapshot too, under its type, where a layout writes snapshots into the item that is read first
+    /// (`layout=equinox`): [`LoadOptions::latest`] finds it there wherever the events are. Elsewhere it is found among the events.
+    pub fn keep_last(mut self) -> Self {
+        self.keep_last = true;
+        self
+    }
+    /// For layouts that keep snapshots beside their events, or none: refuses what they do not do.
+    pub(crate) fn plain(&self) -> Result<()> {
+        if self.guards == Guards::Events {
+            return Ok(());
+        }
+        let what = "an append that guards snapshots".into();
+        Err(Refused::Unsupported { what, remedy: "only layout=equinox writes snapshots into the item that guards the stream".into() }
+            .into())
     }
     /// Only if the stream is as expected.
     pub fn expect(mut self, expect: Expect) -> Self {

@@ -20,6 +20,9 @@ conformance!(ledger_lanes_8, open_ledger_lanes_8);
 conformance!(ledger_streams, open_ledger_streams);
 conformance!(event_store_adapter_v3, open_event_store_adapter_v3);
 conformance!(event_store_adapter_v5, open_event_store_adapter_v5);
+conformance!(equinox, open_equinox);
+// A Tip of two events: every case runs over calves.
+conformance!(equinox_calving, open_equinox_calving);
 // All tags of one key, which is the partition; and tags of three keys, of which two are fenced across partitions.
 conformance!(reventless, open_reventless);
 conformance!(reventless_cross, open_reventless_cross);
@@ -46,6 +49,14 @@ async fn open_event_store_adapter_v3() -> Subject {
 
 async fn open_event_store_adapter_v5() -> Subject {
     support::event_store_adapter("v5").await
+}
+
+async fn open_equinox() -> Subject {
+    support::two("layout=equinox").await
+}
+
+async fn open_equinox_calving() -> Subject {
+    support::two("layout=equinox&tip_events=2&page=3").await
 }
 
 async fn open_reventless() -> Subject {

@@ -21,6 +21,7 @@ pub(super) struct Layout {
 pub(super) const LAYOUTS: &[Layout] = &[
     Layout { name: "ledger (streams)", parameters: "feed=streams", stream: "order:1" },
     Layout { name: "ledger (lanes-1)", parameters: "feed=lanes-1", stream: "order:1" },
+    Layout { name: "equinox", parameters: "layout=equinox", stream: "order-1" },
     Layout { name: "event-store-adapter-v3", parameters: "layout=event-store-adapter-v3", stream: "order-1" },
     Layout { name: "event-store-adapter-v5", parameters: "layout=event-store-adapter-v5", stream: "order-1" },
     Layout { name: "reventless", parameters: "layout=reventless&partition=order&cross=k2,k3,k4,k5,k6,k7,k8,k9", stream: "order:1" },

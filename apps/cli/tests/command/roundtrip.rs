@@ -120,3 +120,38 @@ fn sekibans_tables_are_made_written_read_and_followed() {
     let policy = run(&["init", "--print", "iam"], "").ok().stdout();
     assert!(policy.contains("ConditionCheckItem") && policy.contains("/index/*") && !policy.contains("TransactWriteItems"), "{policy}");
 }
+
+#[test]
+fn equinox_tables_are_made_written_read_and_pruned() {
+    let folder = tempfile::tempdir().expect("folder");
+    let url = format!("file:{}?layout=equinox&table=orders&tip_events=2", folder.path().join("e.db").display());
+    let run = |args: &[&str], input: &str| crate::run_with(&[&["--store", url.as_str()], args].concat(), input);
+    run(&["init"], "").ok();
+    for n in 1..=5 {
+        let line = format!("{{\"type\":\"Added\",\"data\":{{\"n\":{n}}}}}\n");
+        assert_eq!(run(&["append", "--stream", "Cart-1"], &line).ok().lines()[0]["version"], n);
+    }
+    let read = |args: &[&str]| -> Vec<u64> {
+        let lines = run(&[&["read", "--stream", "Cart-1"], args].concat(), "").ok().lines();
+        lines.iter().filter_map(|line| line["data"]["n"].as_u64()).collect()
+    };
+    assert_eq!((read(&[]), read(&["--backwards", "--limit", "2"]), read(&["--after", "3"])), (vec![1, 2, 3, 4, 5], vec![5, 4], vec![4, 5]));
+    assert!(run(&["read", "--stream", "Cart-1", "--unfolds"], "").ok().lines().is_empty());
+    run(&["append", "--stream", "Cart-2", "--snapshot", "{\"n\":1}", "--snapshot-name", "Snapshotted"], "{\"type\":\"Added\"}\n").ok();
+    let unfolds = run(&["read", "--stream", "Cart-2", "--unfolds"], "").ok().lines();
+    let expected = json!({ "stream": "Cart-2", "version": 1, "unfold": "Snapshotted", "data": { "n": 1 } });
+    assert_eq!(unfolds, [expected]);
+    let pruned = run(&["prune", "--stream", "Cart-1", "--before", "4"], "").ok().lines();
+    assert_eq!((&pruned[0]["deleted"], &pruned[0]["deferred"], &pruned[0]["first"]), (&json!(2), &json!(1), &json!(3)));
+    assert_eq!(read(&["--after", "2"]), [3, 4, 5]);
+    // What is gone is told, and what is there is read.
+    let all = run(&["read", "--stream", "Cart-1"], "");
+    assert_eq!(all.lines().len(), 3);
+    assert!(all.fails(5).stderr().contains("before version 3 were pruned"));
+    assert_eq!(run(&["verify"], "").ok().lines()[0]["findings"], json!([]));
+    assert_eq!(run(&["stats"], "").ok().lines()[0]["layout"], "equinox");
+    run(&["prune", "--stream", "$AppendsIndex-0", "--before", "4"], "").fails(2);
+    run(&["append", "--stream", "nocategory"], "{\"type\":\"T\"}\n").fails(2);
+    let store = FileStore::new();
+    store.run(&["prune", "--stream", "Cart-1", "--before", "4"]).fails(2);
+}

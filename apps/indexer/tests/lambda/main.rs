@@ -162,6 +162,51 @@ async fn a_store_that_is_not_there_is_an_error_of_every_ring_until_it_is() {
     assert_eq!(table.indexed().await, 1);
 }
 
+/// In place of Propulsion's function: what the event source hands over is put into the index of Equinox's tables, whichever instance gets it,
+/// in part, twice, and from several shards at once.
+#[tokio::test]
+async fn records_of_equinox_are_indexed_as_they_are_handed_over() {
+    let table = Table::equinox().await;
+    let instances = join_all((0..2).map(|_| Instance::start(&table.url))).await;
+    for n in 0..12 {
+        table.append_to(&format!("Cart-{}", n % 5)).await;
+    }
+    let event = table.whole_event().await;
+    let records = event["Records"].as_array().expect("records").clone();
+    assert_eq!(records.len(), 12);
+    let part = |range: std::ops::Range<usize>| json!({ "Records": records[range] });
+    assert_eq!(instances[0].invoke("first", MINUTE, &part(0..4)).await, done());
+    assert_eq!(table.fed().await, 4);
+    // One record was lost on the way: the table has what it said.
+    let rings = [instances[0].queue("more", MINUTE, &part(5..9)), instances[1].queue("at-once", MINUTE, &part(0..12))];
+    for ring in join_all(rings).await {
+        assert_eq!(ring.expect("answered"), done());
+    }
+    assert_eq!(table.fed().await, 12);
+    assert_eq!(table.indexed().await, 12);
+    assert_eq!(instances[1].invoke("again", MINUTE, &event).await, done());
+    let lines: Vec<Value> = instances.iter().flat_map(|instance| instance.output()).collect();
+    let commits = lines.iter().filter(|line| line["message"] == "rung").filter_map(|line| line["commits"].as_u64());
+    assert_eq!(commits.sum::<u64>(), 12, "each by one of them: {lines:#?}");
+    assert!(!lines.iter().any(|line| line.to_string().contains(table::SECRET)), "{lines:?}");
+    // By hand it looks at the stream itself.
+    table.append_to("Cart-9").await;
+    assert_eq!(instances[0].invoke("by-hand", MINUTE, &json!({})).await, done());
+    assert_eq!(table.fed().await, 13);
+}
+
+#[tokio::test]
+async fn records_of_equinox_are_asked_for_again_where_the_time_is_up() {
+    let table = Table::equinox().await;
+    let function = Instance::start(&table.url).await;
+    table.append_to("Cart-1").await;
+    let event = table.whole_event().await;
+    let again = json!({ "batchItemFailures": [{ "itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"] }] });
+    assert_eq!(function.invoke("late", Duration::from_millis(900), &event).await, Answered::Response(again));
+    assert_eq!(function.invoke("again", MINUTE, &event).await, done());
+    assert_eq!(table.fed().await, 1);
+}
+
 /// The actions of a statement of the template, by its `Sid`. That Terraform has the same is for `deploy/check`.
 fn granted(sid: &str) -> Vec<String> {
     let template = include_str!("../../deploy/template.yaml");

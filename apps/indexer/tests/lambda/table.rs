@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fencepost::{Append, CellKey, CellKind, Engine, Env, Event, Store};
+use fencepost::{Append, CellKey, CellKind, Delivery, Engine, Env, Event, From, Query, Step, Store, StreamName};
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -10,6 +11,7 @@ use tokio::net::TcpListener;
 pub(crate) const SECRET: &str = "nobody-reads-this";
 
 pub(crate) struct Table {
+    layout: &'static str,
     engine: Engine,
     store: Option<Store>,
     endpoint: String,
@@ -27,11 +29,43 @@ impl Table {
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
         let serving = engine.clone();
         tokio::spawn(async move { serving.serve(listener, std::future::pending()).await });
-        Table { engine, store: None, url: format!("{endpoint}/orders"), endpoint }
+        Table { layout: "feed=streams", engine, store: None, url: format!("{endpoint}/orders"), endpoint }
+    }
+
+    /// Tables of Equinox, with their index in several partitions.
+    pub(crate) async fn equinox() -> Table {
+        let table = Self::without_tables().await;
+        let layout = "layout=equinox&partitions=2&epoch_bytes=600";
+        Table { layout, url: format!("{}?{layout}", table.url), ..table }.with_tables().await
+    }
+
+    /// An event of this stream.
+    pub(crate) async fn append_to(&self, stream: &str) {
+        let event = Event::new("OrderPlaced", json!({ "secret": SECRET }).to_string()).expect("an event");
+        let stream = StreamName::new(stream).expect("a name");
+        self.store().streams().append(&stream, Step::new([event])).await.expect("appends");
+    }
+
+    /// Every record, as the stream has it.
+    pub(crate) async fn whole_event(&self) -> Value {
+        envelope(self.all_records().await)
+    }
+
+    /// How many events the feed has, each once and in its stream's order.
+    pub(crate) async fn fed(&self) -> usize {
+        let mut feed = self.store().feed().expect("a feed").subscribe(From::Start, Query::all());
+        let mut ends = std::collections::BTreeMap::<String, u64>::new();
+        while let Some(Ok(Delivery::Event { event, .. })) = feed.next().await {
+            let end = ends.entry(event.tags[0].to_string()).or_default();
+            *end += 1;
+            assert_eq!(event.version, Some(*end));
+        }
+        ends.values().map(|end| usize::try_from(*end).expect("small")).sum()
     }
 
     pub(crate) async fn with_tables(self) -> Table {
-        let builder = Store::builder("memory:?table=orders&feed=streams").expect("a good URL").http_client(self.engine.http_client());
+        let builder =
+            Store::builder(&format!("memory:?table=orders&{}", self.layout)).expect("a good URL").http_client(self.engine.http_client());
         Table { store: Some(builder.open().await.expect("opens")), ..self }
     }
 
@@ -82,6 +116,13 @@ impl Table {
     }
 
     async fn records(&self) -> Vec<Value> {
+        // The filter of the event source.
+        let mut records = self.all_records().await;
+        records.retain(|record| record["eventName"] == "INSERT");
+        records
+    }
+
+    async fn all_records(&self) -> Vec<Value> {
         let described = self.call("DynamoDB_20120810.DescribeTable", json!({ "TableName": "orders" })).await;
         let arn = &described["Table"]["LatestStreamArn"];
         let described = self.call("DynamoDBStreams_20120810.DescribeStream", json!({ "StreamArn": arn })).await;
@@ -91,8 +132,6 @@ impl Table {
             let cursor = self.call("DynamoDBStreams_20120810.GetShardIterator", start).await;
             let mut page = self.call("DynamoDBStreams_20120810.GetRecords", json!({ "ShardIterator": cursor["ShardIterator"] })).await;
             let found = page["Records"].as_array_mut().expect("records");
-            // The filter of the event source.
-            found.retain(|record| record["eventName"] == "INSERT");
             for record in found.iter_mut() {
                 record["eventSourceARN"] = arn.clone();
             }

@@ -177,6 +177,15 @@ impl<M: Model> Subject for Bounded<'_, M> {
         Some(Key { name: self.model.cache_name()?, about: format!("{:016x}", query.fingerprint()), state: TypeId::of::<M::State>() })
     }
 
+    fn empty(&self) -> Option<M::State> {
+        None
+    }
+
+    fn after(&self, _: &M::State, _: &[Event]) -> Option<M::State> {
+        // A model may go by positions and times, which only a read tells.
+        None
+    }
+
     async fn load(&self) -> Result<Read<M::State>> {
         self.source(self.model.initial(), None).await
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use jiff::Timestamp;
 use tokio::sync::Mutex;
 
 use crate::error::Result;
@@ -12,8 +13,8 @@ use crate::position::Token;
 
 /// States of models and deciders between decisions, the most useful of them. Cheap to clone; clones share what they hold.
 ///
-/// It saves reading and folding, never a check: whatever it holds, a decision reads what came since, strongly, and the append holds the
-/// token against the store. A state is found by its name, its type and what it is about, so use one cache for one store.
+/// It saves reading and folding, never a check: whatever it holds, a decision reads what came since, strongly, unless it was
+/// [allowed](crate::Deciding::allow_stale) to begin with what was known a while ago; and the append holds the token against the store. A state is found by its name, its type and what it is about, so use one cache for one store.
 #[derive(Clone)]
 pub struct Cache(Arc<Shared>);
 
@@ -51,6 +52,8 @@ pub(super) struct Cell(Mutex<Option<Entry>>);
 struct Entry {
     state: Arc<dyn Any + Send + Sync>,
     token: Token,
+    /// When it was known to be so.
+    at: Timestamp,
     /// Counts what was put: only who began with the newest puts the next.
     generation: u64,
 }
@@ -59,6 +62,7 @@ struct Entry {
 pub(super) struct Kept<S> {
     pub(super) state: S,
     pub(super) token: Token,
+    pub(super) at: Timestamp,
     pub(super) generation: u64,
 }
 
@@ -95,6 +99,7 @@ impl Cache {
     pub(super) async fn begin<S: Clone + Send + Sync + 'static>(
         &self,
         cell: &Cell,
+        at: Timestamp,
         load: impl Future<Output = Result<(S, Token)>>,
     ) -> Result<Option<Kept<S>>> {
         let mut entry = cell.0.lock().await;
@@ -104,7 +109,7 @@ impl Cache {
         }
         self.missed();
         let (state, token) = load.await?;
-        *entry = Some(Entry { state: Arc::new(state), token, generation: 0 });
+        *entry = Some(Entry { state: Arc::new(state), token, at, generation: 0 });
         Ok(None)
     }
 }
@@ -112,16 +117,16 @@ impl Cache {
 impl Entry {
     fn kept<S: Clone + 'static>(&self) -> Option<Kept<S>> {
         let state = self.state.downcast_ref::<S>()?.clone();
-        Some(Kept { state, token: self.token.clone(), generation: self.generation })
+        Some(Kept { state, token: self.token.clone(), at: self.at, generation: self.generation })
     }
 }
 
 impl Cell {
     /// Keeps a newer state, unless somebody else did since.
-    pub(super) async fn put<S: Send + Sync + 'static>(&self, state: S, token: Token, since: u64) {
+    pub(super) async fn put<S: Send + Sync + 'static>(&self, state: S, token: Token, at: Timestamp, since: u64) {
         let mut entry = self.0.lock().await;
         if entry.as_ref().is_some_and(|entry| entry.generation == since) {
-            *entry = Some(Entry { state: Arc::new(state), token, generation: since + 1 });
+            *entry = Some(Entry { state: Arc::new(state), token, at, generation: since + 1 });
         }
     }
 

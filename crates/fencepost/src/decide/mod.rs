@@ -1,5 +1,6 @@
 //! Decisions: models that compose, deciders over streams, and the loop that reads, decides, appends, and on a conflict decides again.
 
+mod access;
 mod boundary;
 mod cache;
 mod model;

@@ -30,15 +30,27 @@ pub struct Deciding<'a, R> {
 pub(crate) struct Options {
     pub(super) env: Env,
     pub(super) cache: Option<Cache>,
-    commit: Option<CommitId>,
-    meta: Metadata,
+    pub(super) commit: Option<CommitId>,
+    pub(super) meta: Metadata,
     pub(super) deadline: Duration,
-    tries: u32,
+    pub(super) tries: u32,
+    pub(super) max_age: Option<Duration>,
+    /// Nothing is read first.
+    pub(super) assume_empty: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { env: Env::system(), cache: None, commit: None, meta: Metadata::default(), deadline: Duration::from_secs(30), tries: 200 }
+        Self {
+            env: Env::system(),
+            cache: None,
+            commit: None,
+            meta: Metadata::default(),
+            deadline: Duration::from_secs(30),
+            tries: 200,
+            max_age: None,
+            assume_empty: false,
+        }
     }
 }
 
@@ -69,6 +81,16 @@ impl<'a, R> Deciding<'a, R> {
     pub fn cache(mut self, cache: &Cache) -> Self {
         self.options.cache = Some(cache.clone());
         self
+    }
+    /// Begins with the cache's state without reading what came since, if it was known to be so at most this long ago. What comes of it is
+    /// held against the store all the same: an append by its token, and a decision to append nothing by a look.
+    pub fn allow_stale(mut self, max_age: Duration) -> Self {
+        self.options.max_age = Some(max_age);
+        self
+    }
+    /// Begins with the cache's state, however old it is.
+    pub fn any_cached(self) -> Self {
+        self.allow_stale(Duration::MAX)
     }
     /// Gives up on conflicts after this long (30 seconds). A call under way is not cut short.
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -108,6 +130,10 @@ pub(super) trait Subject: Send + Sync {
 
     /// What its state is kept under; none where it is not.
     fn key(&self) -> Option<Key>;
+    /// Before anything was read, where nothing may be taken for empty: only streams.
+    fn empty(&self) -> Option<Self::State>;
+    /// The state after these events were appended to it, where that needs no reading.
+    fn after(&self, state: &Self::State, events: &[Event]) -> Option<Self::State>;
     /// Everything, folded.
     async fn load(&self) -> Result<Read<Self::State>>;
     /// What came since, folded onto this.
@@ -156,10 +182,15 @@ pub(super) async fn run<S: Subject, R: Send>(
         let conflict = match decide(&read.state)? {
             Ok(events) if !events.is_empty() => {
                 let events: Vec<_> = events.into_iter().map(|event| with_meta(event, &options.meta)).collect();
+                let asked = options.env.now();
                 match append(subject, options, &limit, &events, &read).await {
                     Ok((committed, ours)) => {
                         units += committed.units;
-                        keep(kept, read).await;
+                        let after = committed.token.clone().filter(|_| ours).zip(subject.after(&read.state, &events));
+                        match after {
+                            Some((token, state)) => keep(kept, Read { state, token: Some(token), ..read }, Some(asked)).await,
+                            None => keep(kept, read, None).await,
+                        }
                         let events = if ours { events } else { Vec::new() };
                         return Ok(Outcome { decided: Decided::Recorded(committed), events, tries, units });
                     }
@@ -168,8 +199,11 @@ pub(super) async fn run<S: Subject, R: Send>(
                 }
             }
             no_events => {
+                let asked = options.env.now();
                 let confirmed = match &read.token {
                     Some(token) if !read.at_one_instant => subject.unchanged(token).await?,
+                    // Nothing was read, though there may be something.
+                    None if !read.at_one_instant => Answer::new(false, Units::default()),
                     _ => Answer::new(true, Units::default()),
                 };
                 units += confirmed.units;
@@ -178,7 +212,8 @@ pub(super) async fn run<S: Subject, R: Send>(
                     if let Some(committed) = earlier(subject, options, &mut units).await? {
                         return Ok(Outcome { decided: Decided::Recorded(committed), events: Vec::new(), tries, units });
                     }
-                    keep(kept, read).await;
+                    let at = (!read.at_one_instant).then_some(asked);
+                    keep(kept, read, at).await;
                     let decided = no_events.map_or_else(Decided::Rejected, |_| Decided::Nothing);
                     return Ok(Outcome { decided, events: Vec::new(), tries, units });
                 }
@@ -228,6 +263,12 @@ async fn earlier<S: Subject>(subject: &S, options: &Options, units: &mut Units) 
 
 /// The state to decide on: all of it read now, or the cache's and what came since.
 async fn begin<S: Subject>(subject: &S, options: &Options) -> Result<(Read<S::State>, Option<Keep>)> {
+    if options.assume_empty
+        && let Some(state) = subject.empty()
+    {
+        return Ok((Read { state, token: None, at_one_instant: false, units: Units::default() }, None));
+    }
+    let now = options.env.now();
     let (Some(cache), Some(key)) = (&options.cache, subject.key()) else { return Ok((subject.load().await?, None)) };
     let cell = cache.cell(key);
     let mut read = None;
@@ -237,19 +278,23 @@ async fn begin<S: Subject>(subject: &S, options: &Options) -> Result<(Read<S::St
         read = Some(loaded);
         entry.ok_or_else(|| Refused::Empty { what: "boundary" }.into())
     };
-    let kept = cache.begin(&cell, load).await?;
+    let kept = cache.begin(&cell, now, load).await?;
     let kept = match (kept, read) {
         (Some(kept), _) => kept,
-        (None, Some(read)) => return Ok((read, Some(Keep { cell, since: 0 }))),
+        (None, Some(read)) => return Ok((read, Some(Keep { cell, since: 0, at: now }))),
         (None, None) => return Ok((subject.load().await?, None)),
     };
+    if options.max_age.is_some_and(|most| now.duration_since(kept.at).unsigned_abs() <= most) {
+        let read = Read { state: kept.state, token: Some(kept.token), at_one_instant: false, units: Units::default() };
+        return Ok((read, Some(Keep { cell, since: kept.generation, at: kept.at })));
+    }
     match subject.more(kept.state, &kept.token).await {
         // Of another incarnation of the store, or of a table made anew: what is kept is worth nothing.
         Err(Error::Refused(Refused::Foreign { .. })) => {
             cell.clear().await;
             Ok((subject.load().await?, None))
         }
-        read => Ok((read?, Some(Keep { cell, since: kept.generation }))),
+        read => Ok((read?, Some(Keep { cell, since: kept.generation, at: now }))),
     }
 }
 
@@ -257,7 +302,7 @@ async fn begin<S: Subject>(subject: &S, options: &Options) -> Result<(Read<S::St
 pub(super) async fn look<S: Subject>(subject: &S, options: &Options) -> Result<S::State> {
     let (read, kept) = begin(subject, options).await?;
     let state = read.state.clone();
-    keep(kept, read).await;
+    keep(kept, read, None).await;
     Ok(state)
 }
 
@@ -265,11 +310,14 @@ pub(super) async fn look<S: Subject>(subject: &S, options: &Options) -> Result<S
 struct Keep {
     cell: std::sync::Arc<Cell>,
     since: u64,
+    /// When it was read.
+    at: Timestamp,
 }
 
-async fn keep<S: Send + Sync + 'static>(kept: Option<Keep>, read: Read<S>) {
-    if let (Some(Keep { cell, since }), Some(token)) = (kept, read.token) {
-        cell.put(read.state, token, since).await;
+/// Known to be so at this time, or when it was read.
+async fn keep<S: Send + Sync + 'static>(kept: Option<Keep>, read: Read<S>, known: Option<Timestamp>) {
+    if let (Some(Keep { cell, since, at }), Some(token)) = (kept, read.token) {
+        cell.put(read.state, token, known.unwrap_or(at), since).await;
     }
 }
 

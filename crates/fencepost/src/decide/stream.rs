@@ -10,17 +10,16 @@ use futures::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::access::{Access, Found, Kept};
 use super::cache::{Cache, Key};
 use super::run::{Deciding, Options, Read, Subject, look, run};
 use crate::domain::{DomainEvent, IntoEvents, Unknown, decode};
 use crate::env::Env;
-use crate::error::{Refused, Result};
+use crate::error::Result;
 use crate::event::{CommitId, Event, Recorded, StreamName};
-use crate::log::{Answer, Committed};
+use crate::log::{Answer, Committed, Consistency};
 use crate::position::{Base, Token};
-use crate::state::check_name;
-use crate::stream::{Expect, LoadOptions, Loaded, Snapshot, Step, StreamStore};
-use crate::units::Units;
+use crate::stream::{Expect, LoadOptions, Loaded, Snapshot, StreamStore};
 
 /// How one kind of stream decides: a state before any event, what each event changes, and what comes of a command.
 pub trait Decider: Send + Sync {
@@ -85,37 +84,76 @@ pub trait Decider: Send + Sync {
 pub struct Category<D: Decider> {
     streams: Arc<dyn StreamStore>,
     decider: D,
-    snapshots: Option<Snapshots<D::State>>,
+    access: Access<D::State>,
+    consistency: Consistency,
     unknown: Unknown,
     options: Options,
     name: &'static str,
-}
-
-struct Snapshots<S> {
-    name: String,
-    every: u64,
-    encode: fn(&S) -> Result<Vec<u8>, serde_json::Error>,
-    decode: fn(&[u8]) -> Result<S, serde_json::Error>,
 }
 
 impl<D: Decider> Category<D> {
     /// Its streams lie in this store. Events of unknown types are refused.
     pub fn new(streams: Arc<dyn StreamStore>, decider: D) -> Self {
         let name = std::any::type_name::<D>();
-        Self { streams, decider, snapshots: None, unknown: Unknown::Refuse, options: Options::default(), name }
+        Self {
+            streams,
+            decider,
+            access: Access::Events,
+            consistency: Consistency::Strong,
+            unknown: Unknown::Refuse,
+            options: Options::default(),
+            name,
+        }
     }
     /// Writes the state beside the stream whenever it has grown by another `every` events, and begins loading there. The name stands for
-    /// the shape of the state, `cart-2`: another shape takes another name, and older snapshots are passed over.
+    /// the shape of the state, `cart-2`: another shape takes another name, and older snapshots are passed over. On `layout=equinox` an
+    /// append without a snapshot takes the last one away: write it `every` 1.
     pub fn snapshots(mut self, name: impl Into<String>, every: u64) -> Self
     where
         D::State: Serialize + DeserializeOwned,
     {
-        self.snapshots = Some(Snapshots {
-            name: name.into(),
-            every: every.max(1),
-            encode: |state| serde_json::to_vec(state),
-            decode: |bytes| serde_json::from_slice(bytes),
-        });
+        self.access = Access::Snapshot(Kept::json(name.into()), every.max(1));
+        self
+    }
+    /// Writes several snapshots with every append, and begins loading with those of these names that are there; with the first event, where
+    /// `read` makes nothing of them.
+    pub fn several_snapshots<N: Into<String>>(
+        mut self,
+        names: impl IntoIterator<Item = N>,
+        read: impl Fn(&[Snapshot]) -> Option<D::State> + Send + Sync + 'static,
+        write: impl Fn(&D::State) -> Vec<Snapshot> + Send + Sync + 'static,
+    ) -> Self {
+        self.access = Access::Several(Kept::of(names.into_iter().map(Into::into).collect(), read, write));
+        self
+    }
+    /// The last event says it all: a load takes no other.
+    pub fn latest(mut self) -> Self {
+        self.access = Access::Latest;
+        self
+    }
+    /// Keeps the state in the stream's place, and no events; guarded against whoever else writes it. Only on `layout=equinox`.
+    pub fn rolling(mut self, name: impl Into<String>) -> Self
+    where
+        D::State: Serialize + DeserializeOwned,
+    {
+        self.access = Access::Rolling(Kept::json(name.into()));
+        self
+    }
+    /// Keeps what `transmute` makes of the decided events and the state after them: events, snapshots, or both; guarded against whoever else
+    /// writes either. Only on `layout=equinox`.
+    pub fn custom<N: Into<String>>(
+        mut self,
+        names: impl IntoIterator<Item = N>,
+        read: impl Fn(&[Snapshot]) -> Option<D::State> + Send + Sync + 'static,
+        transmute: impl Fn(Vec<Event>, &D::State) -> (Vec<Event>, Vec<Snapshot>) + Send + Sync + 'static,
+    ) -> Self {
+        let kept = Kept::of(names.into_iter().map(Into::into).collect(), read, |_| Vec::new());
+        self.access = Access::Custom(kept, Arc::new(transmute));
+        self
+    }
+    /// Reads what is perhaps a moment old, at half the units: what comes of it is held against the store all the same.
+    pub fn eventual(mut self) -> Self {
+        self.consistency = Consistency::Eventual;
         self
     }
     /// Keeps states between decisions: a warm one reads only what came since.
@@ -145,7 +183,23 @@ impl<D: Decider> Category<D> {
     where
         D::Rejection: 'a,
     {
-        Deciding::new(self.options.clone(), move |options| {
+        self.deciding(self.options.clone(), stream, command)
+    }
+
+    /// Decides on a command as for a stream that does not exist yet, without reading first: for the first command of most streams. Where it
+    /// exists, the append's conflict brings what is there, and the decision is taken again.
+    pub fn decide_new<'a>(&'a self, stream: &'a StreamName, command: &'a D::Command) -> Deciding<'a, D::Rejection>
+    where
+        D::Rejection: 'a,
+    {
+        self.deciding(Options { assume_empty: true, ..self.options.clone() }, stream, command)
+    }
+
+    fn deciding<'a>(&'a self, options: Options, stream: &'a StreamName, command: &'a D::Command) -> Deciding<'a, D::Rejection>
+    where
+        D::Rejection: 'a,
+    {
+        Deciding::new(options, move |options| {
             async move {
                 let subject = self.subject(stream)?;
                 run(&subject, &options, |folded: &Folded<D::State>| match self.decider.decide(command, &folded.state) {
@@ -162,11 +216,14 @@ impl<D: Decider> Category<D> {
     pub async fn state(&self, stream: &StreamName) -> Result<D::State> {
         Ok(look(&self.subject(stream)?, &self.options).await?.state)
     }
+    /// The state of a stream as it was at most this long ago, from the cache where it is there.
+    pub async fn state_within(&self, stream: &StreamName, max_age: Duration) -> Result<D::State> {
+        let options = Options { max_age: Some(max_age), ..self.options.clone() };
+        Ok(look(&self.subject(stream)?, &options).await?.state)
+    }
 
     fn subject<'a>(&'a self, stream: &'a StreamName) -> Result<OfStream<'a, D>> {
-        if let Some(snapshots) = &self.snapshots {
-            check_name("snapshot name", &snapshots.name)?;
-        }
+        self.access.check()?;
         Ok(OfStream { category: self, stream })
     }
 }
@@ -194,29 +251,28 @@ impl<D: Decider> OfStream<'_, D> {
         Folded { state: self.category.decider.initial(), version: 0 }
     }
 
+    fn options(&self) -> LoadOptions {
+        match self.category.consistency {
+            Consistency::Strong => LoadOptions::default(),
+            Consistency::Eventual => LoadOptions::default().eventual(),
+        }
+    }
+
     fn read(&self, mut folded: Folded<D::State>, loaded: Loaded) -> Result<Read<Folded<D::State>>> {
         self.fold(&mut folded, &loaded.events)?;
         folded.version = loaded.version;
-        Ok(Read { state: folded, token: Some(loaded.token), at_one_instant: true, units: loaded.units })
+        // What is perhaps a moment old is looked at again where nothing is appended.
+        let at_one_instant = self.category.consistency == Consistency::Strong;
+        Ok(Read { state: folded, token: Some(loaded.token), at_one_instant, units: loaded.units })
     }
 
-    /// The state after these events, where they complete another run of `every`.
-    fn snapshot(&self, folded: &Folded<D::State>, events: &[Event]) -> Result<Option<Snapshot>> {
-        let Some(snapshots) = &self.category.snapshots else { return Ok(None) };
-        let after = folded.version + events.len() as u64;
-        if after / snapshots.every == folded.version / snapshots.every {
-            return Ok(None);
-        }
+    /// The state after these events, as a reader would see it: through their own bytes.
+    fn evolved(&self, folded: &Folded<D::State>, events: &[Event]) -> Result<D::State> {
         let mut state = folded.state.clone();
         for event in events {
-            // As a reader would see it: through its own bytes.
             self.category.decider.evolve(&mut state, &event.decode()?);
         }
-        let state = (snapshots.encode)(&state).map_err(|_| Refused::Malformed {
-            what: "snapshot",
-            why: format!("the state of {} does not serialise to JSON", self.category.name),
-        })?;
-        Ok(Some(Snapshot::new(&snapshots.name, state)))
+        Ok(state)
     }
 }
 
@@ -228,26 +284,39 @@ impl<D: Decider> Subject for OfStream<'_, D> {
         Some(Key { name: self.category.name.into(), about: self.stream.to_string(), state: TypeId::of::<D::State>() })
     }
 
+    fn empty(&self) -> Option<Self::State> {
+        Some(self.initial())
+    }
+
+    fn after(&self, folded: &Self::State, events: &[Event]) -> Option<Self::State> {
+        let state = self.evolved(folded, events).ok()?;
+        // How many were written, if not all were, the next load tells.
+        Some(Folded { state, version: folded.version + events.len() as u64 })
+    }
+
     async fn load(&self) -> Result<Read<Self::State>> {
-        let Some(snapshots) = &self.category.snapshots else {
-            return self.read(self.initial(), self.category.streams.load(self.stream, LoadOptions::default()).await?);
-        };
-        let mut loaded = self.category.streams.load(self.stream, LoadOptions::default().snapshot([&snapshots.name])).await?;
-        match loaded.snapshots.iter().find(|snapshot| snapshot.name == snapshots.name).map(|found| (snapshots.decode)(&found.state)) {
-            Some(Ok(state)) => self.read(Folded { state, version: 0 }, loaded),
-            None => self.read(self.initial(), loaded),
+        let category = self.category;
+        let loaded = category.streams.load(self.stream, category.access.load(self.options())).await?;
+        match category.access.found(&loaded.snapshots)? {
+            Found::State(state) => self.read(Folded { state, version: 0 }, loaded),
+            Found::Nothing => self.read(self.initial(), loaded),
             // A snapshot saves work, and holds nothing that the events do not: without it, all of them are read.
-            Some(Err(_)) => {
-                let units = loaded.units;
-                loaded = self.category.streams.load(self.stream, LoadOptions::default()).await?;
-                loaded.units += units;
-                self.read(self.initial(), loaded)
+            Found::Unread => {
+                let mut all = category.streams.load(self.stream, self.options()).await?;
+                all.units += loaded.units;
+                self.read(self.initial(), all)
             }
         }
     }
 
-    async fn more(&self, state: Self::State, since: &Token) -> Result<Read<Self::State>> {
-        self.read(state, self.category.streams.load(self.stream, LoadOptions::default().since(since.clone())).await?)
+    async fn more(&self, folded: Self::State, since: &Token) -> Result<Read<Self::State>> {
+        let category = self.category;
+        let options = category.access.reload(self.options().since(since.clone()));
+        let loaded = category.streams.load(self.stream, options).await?;
+        match category.access.found(&loaded.snapshots)? {
+            Found::State(state) => self.read(Folded { state, ..folded }, loaded),
+            Found::Nothing | Found::Unread => self.read(folded, loaded),
+        }
     }
 
     fn fold(&self, folded: &mut Self::State, events: &[Recorded]) -> Result<()> {
@@ -266,11 +335,8 @@ impl<D: Decider> Subject for OfStream<'_, D> {
 
     async fn append(&self, events: &[Event], at: &Read<Self::State>, id: Option<(CommitId, Option<Base>)>) -> Result<Committed> {
         let expect = at.token.clone().map_or(Expect::None, Expect::Token);
-        let mut step = Step::new(events.to_vec()).expect(expect);
-        if let Some(snapshot) = self.snapshot(&at.state, events)? {
-            step = step.snapshot(snapshot);
-        }
-        step = match id {
+        let step = self.category.access.step(events, at.state.version, || self.evolved(&at.state, events))?.expect(expect);
+        let step = match id {
             None => step,
             Some((commit, None)) => step.commit(commit),
             Some((commit, Some(base))) => step.again(commit, base),
@@ -278,9 +344,10 @@ impl<D: Decider> Subject for OfStream<'_, D> {
         self.category.streams.append(self.stream, step).await
     }
 
-    async fn unchanged(&self, _: &Token) -> Result<Answer<bool>> {
-        // One stream is read at one instant, so nobody asks.
-        Ok(Answer::new(true, Units::default()))
+    async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
+        let since = self.category.access.reload(LoadOptions::default().since(token.clone()));
+        let news = self.category.streams.load(self.stream, since).await?;
+        Ok(Answer::new(news.events.is_empty() && news.snapshots.is_empty(), news.units))
     }
 
     async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>> {

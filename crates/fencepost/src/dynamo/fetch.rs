@@ -257,7 +257,6 @@ impl Dynamo {
     }
 
     /// Pages of a whole table, by several requests at once, in no order.
-    #[cfg(feature = "streams")]
     pub(crate) fn scan_parts<'a>(&'a self, op: &'a Op, table: &'a str, parts: i32) -> impl Stream<Item = Result<Vec<Item>>> + Send + 'a {
         let part = move |part| {
             futures::stream::try_unfold(Some(None), move |next: Option<Option<Key>>| async move {

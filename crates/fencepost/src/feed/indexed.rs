@@ -38,7 +38,7 @@ impl Feed for IndexFeed {
         let foreign =
             || Refused::Foreign { what: "position", of: "a store that counts its events".into(), here: "one that does not".into() };
         let (stamp, commit, _) = position.as_stamped().ok_or_else(foreign)?;
-        Index::new(self.0.clone()).holds(commit, stamp).await
+        Index::holds(&*self.0, commit, stamp).await
     }
 }
 

@@ -1,6 +1,8 @@
 //! Feeds: all events in an order that never loses one.
 
 #[cfg(feature = "streams")]
+pub(crate) mod equinox;
+#[cfg(feature = "streams")]
 pub(crate) mod index;
 #[cfg(feature = "streams")]
 pub(crate) mod indexed;
@@ -36,6 +38,8 @@ pub(crate) fn of(layout: &Layout) -> Option<Arc<dyn Feed>> {
         Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => Some(Arc::new(lanes::LaneFeed(ledger.clone()))),
         Layout::Sekiban(sekiban) => Some(Arc::new(sekiban::AllEvents { sekiban: sekiban.clone(), of: sekiban::Of::Served })),
         #[cfg(feature = "streams")]
+        Layout::Equinox(store) => Some(Arc::new(equinox::Appends::new(store.clone()))),
+        #[cfg(feature = "streams")]
         indexed => Some(Arc::new(indexed::IndexFeed(indexable(indexed)?))),
         #[cfg(not(feature = "streams"))]
         _ => None,
@@ -55,7 +59,7 @@ pub(crate) fn safe_of(layout: &Layout) -> Option<Arc<dyn Feed>> {
 #[cfg(feature = "dynamo")]
 pub(crate) fn is_indexed(layout: &Layout) -> bool {
     #[cfg(feature = "streams")]
-    return indexable(layout).is_some();
+    return indexable(layout).is_some() || matches!(layout, Layout::Equinox(_));
     // Without the feature there is no such feed.
     #[cfg(not(feature = "streams"))]
     return {
@@ -70,6 +74,8 @@ pub(crate) fn indexable(layout: &Layout) -> Option<Arc<dyn Indexable>> {
     match layout {
         Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => None,
         Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
+        // Its tables have an index of their own.
+        Layout::Equinox(_) => None,
         Layout::EventStoreAdapter(adapter) => Some(Arc::new(adapter.clone())),
         Layout::Reventless(table) => Some(Arc::new(table.clone())),
         // Its feed is read from its own index of all events.

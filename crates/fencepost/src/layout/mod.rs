@@ -1,5 +1,6 @@
 //! What a layout is: what a URL asks for, what an opened one offers, what looking after it tells. The only place that knows them all.
 
+pub(crate) mod equinox;
 pub(crate) mod event_store_adapter;
 pub(crate) mod ledger;
 pub(crate) mod reventless;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::equinox::Equinox;
 use self::event_store_adapter::EventStoreAdapter;
 use self::ledger::Ledger;
 use self::reventless::Reventless;
@@ -16,6 +18,7 @@ use self::sekiban::Sekiban;
 use crate::dynamo::table::{Format, Rights, TableSpec};
 use crate::dynamo::{Dynamo, Op};
 use crate::error::{Refused, Result};
+use crate::event::StreamName;
 use crate::log::{Capabilities, EventLog};
 use crate::side::Side;
 use crate::state::Cells;
@@ -27,6 +30,7 @@ use crate::url::StoreUrl;
 #[derive(Debug, Clone)]
 pub(crate) enum Choice {
     Ledger(ledger::Options),
+    Equinox(equinox::Options),
     EventStoreAdapter(event_store_adapter::Options),
     Reventless(reventless::Options),
     Sekiban(sekiban::Options),
@@ -36,13 +40,15 @@ impl Choice {
     pub(crate) fn of(url: &StoreUrl) -> Result<Choice> {
         match url.layout.as_str() {
             "ledger" => Ok(Choice::Ledger(ledger::Options::of(url)?)),
+            "equinox" => Ok(Choice::Equinox(equinox::Options::of(url)?)),
             "event-store-adapter-v3" => Ok(Choice::EventStoreAdapter(event_store_adapter::Options::v3(url)?)),
             "event-store-adapter-v5" => Ok(Choice::EventStoreAdapter(event_store_adapter::Options::v5(url)?)),
             "reventless" => Ok(Choice::Reventless(reventless::Options::of(url)?)),
             "sekiban" => Ok(Choice::Sekiban(sekiban::Options::of(url)?)),
             other => {
                 let what = format!("layout={other}");
-                let remedy = "this release has ledger, event-store-adapter-v3, event-store-adapter-v5, reventless and sekiban".into();
+                let remedy =
+                    "this release has ledger, equinox, event-store-adapter-v3, event-store-adapter-v5, reventless and sekiban".into();
                 Err(Refused::Unsupported { what, remedy }.into())
             }
         }
@@ -52,6 +58,7 @@ impl Choice {
     pub(crate) fn specs(&self) -> Vec<TableSpec> {
         match self {
             Choice::Ledger(options) => options.specs(),
+            Choice::Equinox(options) => options.specs(),
             Choice::EventStoreAdapter(options) => options.specs(),
             Choice::Reventless(options) => options.specs(),
             Choice::Sekiban(options) => options.specs(),
@@ -61,6 +68,7 @@ impl Choice {
     pub(crate) fn rights(&self) -> Vec<Rights> {
         match self {
             Choice::Ledger(options) => options.rights(),
+            Choice::Equinox(options) => options.rights(),
             Choice::EventStoreAdapter(options) => options.rights(),
             Choice::Reventless(options) => options.rights(),
             Choice::Sekiban(options) => options.rights(),
@@ -70,13 +78,13 @@ impl Choice {
     pub(crate) fn print_besides(&self, format: Format) -> Option<String> {
         match self {
             Choice::Sekiban(options) => options.print_bucket(format),
-            Choice::Ledger(_) | Choice::EventStoreAdapter(_) | Choice::Reventless(_) => None,
+            Choice::Ledger(_) | Choice::Equinox(_) | Choice::EventStoreAdapter(_) | Choice::Reventless(_) => None,
         }
     }
     /// Whether the tables can be made as they are asked for: said before any is.
     pub(crate) async fn may_create(&self, dynamo: &Dynamo) -> Result<()> {
         match self {
-            Choice::Ledger(_) | Choice::EventStoreAdapter(_) | Choice::Sekiban(_) => Ok(()),
+            Choice::Ledger(_) | Choice::Equinox(_) | Choice::EventStoreAdapter(_) | Choice::Sekiban(_) => Ok(()),
             Choice::Reventless(options) => Reventless::may_create(dynamo, options).await,
         }
     }
@@ -87,6 +95,7 @@ impl Choice {
                 let created = Ledger::create(dynamo, options).await?;
                 Ok(vec![(format!("namespace {}", options.namespace), created)])
             }
+            Choice::Equinox(_) => Ok(Vec::new()),
             Choice::EventStoreAdapter(options) => {
                 let created = options.create(dynamo).await?;
                 Ok(match options.kind {
@@ -104,6 +113,7 @@ impl Choice {
     pub(crate) async fn open(self, dynamo: Dynamo) -> Result<Layout> {
         Ok(match self {
             Choice::Ledger(options) => Layout::Ledger(Ledger::open(dynamo, options).await?),
+            Choice::Equinox(options) => Layout::Equinox(Equinox::open(dynamo, options)),
             Choice::EventStoreAdapter(options) => Layout::EventStoreAdapter(EventStoreAdapter::open(dynamo, options).await?),
             Choice::Reventless(options) => Layout::Reventless(Reventless::open(dynamo, options).await?),
             Choice::Sekiban(options) => Layout::Sekiban(Sekiban::open(dynamo, options).await?),
@@ -115,6 +125,7 @@ impl Choice {
 #[derive(Debug, Clone)]
 pub(crate) enum Layout {
     Ledger(Ledger),
+    Equinox(Equinox),
     EventStoreAdapter(EventStoreAdapter),
     Reventless(Reventless),
     Sekiban(Sekiban),
@@ -125,6 +136,7 @@ impl Layout {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Layout::Ledger(_) => "ledger",
+            Layout::Equinox(_) => "equinox",
             Layout::EventStoreAdapter(adapter) => adapter.options().layout(),
             Layout::Reventless(_) => "reventless",
             Layout::Sekiban(_) => sekiban::LAYOUT,
@@ -134,6 +146,7 @@ impl Layout {
     pub(crate) fn log(&self) -> Option<Arc<dyn EventLog>> {
         match self {
             Layout::Ledger(ledger) => Some(Arc::new(ledger.clone())),
+            Layout::Equinox(_) => None,
             Layout::EventStoreAdapter(_) => None,
             Layout::Reventless(table) => Some(Arc::new(table.clone())),
             Layout::Sekiban(sekiban) => Some(Arc::new(sekiban.clone())),
@@ -142,15 +155,24 @@ impl Layout {
     pub(crate) fn streams(&self) -> Arc<dyn StreamStore> {
         match self {
             Layout::Ledger(ledger) => Arc::new(ledger.clone()),
+            Layout::Equinox(equinox) => Arc::new(equinox.clone()),
             Layout::EventStoreAdapter(adapter) => Arc::new(adapter.clone()),
             Layout::Reventless(table) => Arc::new(table.clone()),
             Layout::Sekiban(sekiban) => Arc::new(sekiban.clone()),
+        }
+    }
+    /// Refuses the name of a stream that it cannot have, where that is told by the name alone.
+    pub(crate) fn names(&self) -> fn(&StreamName) -> Result<()> {
+        match self {
+            Layout::Equinox(_) => equinox::check_written,
+            Layout::Ledger(_) | Layout::EventStoreAdapter(_) | Layout::Reventless(_) | Layout::Sekiban(_) => |_| Ok(()),
         }
     }
     /// Where checkpoints, states and cells are.
     pub(crate) fn side(&self) -> &Side {
         match self {
             Layout::Ledger(ledger) => ledger.side(),
+            Layout::Equinox(equinox) => equinox.side(),
             Layout::EventStoreAdapter(adapter) => adapter.side(),
             Layout::Reventless(table) => table.side(),
             Layout::Sekiban(sekiban) => sekiban.side(),
@@ -166,6 +188,7 @@ impl Layout {
     pub(crate) fn capabilities(&self) -> Capabilities {
         match self {
             Layout::Ledger(ledger) => ledger.capabilities(),
+            Layout::Equinox(equinox) => equinox.capabilities(),
             Layout::EventStoreAdapter(adapter) => adapter.capabilities(),
             Layout::Reventless(table) => table.capabilities(),
             Layout::Sekiban(sekiban) => sekiban.capabilities(),
@@ -175,6 +198,7 @@ impl Layout {
     pub(crate) fn settings(&self) -> BTreeMap<String, String> {
         match self {
             Layout::Ledger(ledger) => ledger.settings().shown(),
+            Layout::Equinox(equinox) => equinox.settings(),
             Layout::EventStoreAdapter(adapter) => adapter.options().shown(),
             Layout::Reventless(table) => table.shown(),
             Layout::Sekiban(sekiban) => sekiban.settings(),
@@ -184,6 +208,7 @@ impl Layout {
     pub(crate) async fn counts(&self, op: &Op) -> Result<Option<(u64, u64)>> {
         match self {
             Layout::Ledger(ledger) => ledger.counts(op).await,
+            Layout::Equinox(_) => Ok(None),
             Layout::EventStoreAdapter(_) => Ok(None),
             Layout::Reventless(_) => Ok(None),
             Layout::Sekiban(_) => Ok(None),
@@ -192,6 +217,7 @@ impl Layout {
     pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
         match self {
             Layout::Ledger(ledger) => ledger.verify(progress).await,
+            Layout::Equinox(equinox) => equinox.verify(progress).await,
             Layout::EventStoreAdapter(adapter) => adapter.verify(progress).await,
             Layout::Reventless(table) => table.verify(progress).await,
             Layout::Sekiban(sekiban) => sekiban.verify(progress, false).await,
@@ -201,7 +227,7 @@ impl Layout {
     pub(crate) async fn repair(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
         match self {
             Layout::Sekiban(sekiban) => sekiban.verify(progress, true).await,
-            Layout::Ledger(_) | Layout::EventStoreAdapter(_) | Layout::Reventless(_) => Err(Refused::Unsupported {
+            Layout::Ledger(_) | Layout::Equinox(_) | Layout::EventStoreAdapter(_) | Layout::Reventless(_) => Err(Refused::Unsupported {
                 what: "a repair".into(),
                 remedy: "nothing in this layout is derived from anything else: restore what is missing".into(),
             }
@@ -211,6 +237,8 @@ impl Layout {
     pub(crate) async fn collect_garbage(&self, older_than: Duration) -> Result<Collected> {
         match self {
             Layout::Ledger(ledger) => ledger.collect_garbage(older_than).await,
+            // It leaves none.
+            Layout::Equinox(_) => Ok(Collected::default()),
             // Nothing is written before its commit.
             Layout::EventStoreAdapter(_) => Ok(Collected::default()),
             Layout::Reventless(_) => Ok(Collected::default()),

@@ -11,7 +11,7 @@ use super::source::{Group, Place, grouped, same_commit};
 use super::write::{Writer, Written, tags_of_one};
 use super::{IN_FLIGHT, Party};
 use crate::error::{Refused, Result};
-use crate::event::{Event, Metadata, Recorded};
+use crate::event::{Event, Metadata, Recorded, StreamName};
 use crate::position::Checkpoint;
 use crate::query::Query;
 use crate::state::Revision;
@@ -64,6 +64,21 @@ pub struct Plan {
     pub resumes_after: Option<u64>,
 }
 
+/// Events that the destination has no place for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Misfits {
+    /// Events that were looked at.
+    pub looked_at: u64,
+    /// Those that do not fit.
+    pub events: u64,
+    /// Why, each reason once, a few of them.
+    pub why: Vec<String>,
+}
+
+/// Reasons that are told.
+const REASONS: usize = 20;
+
 /// What a copy did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -109,6 +124,34 @@ impl Copy {
             return Err(Refused::Unsupported { what, remedy }.into());
         }
         Ok(Plan { losses: losses(&self.from, &self.to), resumes_after: mark.map(|(mark, _)| mark.events) })
+    }
+
+    /// Which events of those that are not copied yet the destination has no place for: where it has streams only, those whose one tag is not
+    /// a name that a stream can have there, or that have none or several. A copy would stop at the first. Reads all of them, writes nothing.
+    /// `progress` hears the number of events looked at so far.
+    pub async fn misfits(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Misfits> {
+        let mut misfits = Misfits::default();
+        if self.to.log.is_some() {
+            return Ok(misfits);
+        }
+        let place = self.load().await?.and_then(|(mark, _)| mark.place);
+        let mut events = self.from.events(Query::all(), place)?;
+        while let Some((event, _)) = events.try_next().await? {
+            misfits.looked_at += 1;
+            progress(misfits.looked_at);
+            let most = self.to.capabilities.max_body;
+            let why = match (&event.tags[..], event.data.len()) {
+                (_, bytes) if bytes > most => Some(format!("a body of {bytes} bytes, where {most} fit")),
+                ([tag], _) => StreamName::new(tag).and_then(|stream| (self.to.names)(&stream)).err().map(|error| error.to_string()),
+                (tags, _) => Some(format!("an event with {} tags: the one tag of an event is its stream there", tags.len())),
+            };
+            let Some(why) = why else { continue };
+            misfits.events += 1;
+            if misfits.why.len() < REASONS && !misfits.why.contains(&why) {
+                misfits.why.push(why);
+            }
+        }
+        Ok(misfits)
     }
 
     /// Copies what is not copied yet. `progress` hears the number of events brought over so far, by all runs.

@@ -21,13 +21,15 @@ mod write;
 
 use std::sync::Arc;
 
+use crate::error::Result;
+use crate::event::StreamName;
 use crate::feed::Feed;
 use crate::log::{Capabilities, EventLog};
 use crate::state::Checkpoints;
 use crate::stream::StreamStore;
 
 pub use self::compare::{Compared, Difference, compare};
-pub use self::copy::{Copied, Copy, Loss, Plan};
+pub use self::copy::{Copied, Copy, Loss, Misfits, Plan};
 pub use self::files::{Imported, export, import, resume_at};
 pub use self::lines::{Line, Parsed, parse};
 pub use self::source::Place;
@@ -47,12 +49,14 @@ pub struct Party {
     pub(crate) capabilities: Capabilities,
     /// Whether its feed is an index that somebody has to build.
     pub(crate) indexed: bool,
+    /// Refuses the name of a stream that it cannot have.
+    pub(crate) names: fn(&StreamName) -> Result<()>,
 }
 
 impl Party {
     /// A store that can hold this, and keeps checkpoints here.
     pub fn new(capabilities: Capabilities, checkpoints: Arc<dyn Checkpoints>) -> Self {
-        Self { log: None, streams: None, feed: None, checkpoints, capabilities, indexed: false }
+        Self { log: None, streams: None, feed: None, checkpoints, capabilities, indexed: false, names: |_| Ok(()) }
     }
     /// Its log: to be written to, and read where it has no feed.
     pub fn log(mut self, log: Arc<dyn EventLog>) -> Self {

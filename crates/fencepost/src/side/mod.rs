@@ -1,6 +1,7 @@
 //! The side table: what lies beside a log in ledger form, whatever the log's layout. Checkpoints, folded states and cells, each by
 //! compare-and-set; and the chain of epochs, the index of a feed that is built from a stream.
 
+pub(crate) mod began;
 #[cfg(feature = "streams")]
 pub(crate) mod chain;
 #[cfg(feature = "streams")]
@@ -8,6 +9,7 @@ pub(crate) mod epoch;
 pub(crate) mod item;
 #[cfg(feature = "streams")]
 pub(crate) mod notice;
+pub(crate) mod once;
 pub(crate) mod reached;
 pub(crate) mod series;
 

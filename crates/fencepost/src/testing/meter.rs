@@ -18,7 +18,14 @@ use crate::Units;
 #[derive(Clone, Debug)]
 pub struct Meter {
     inner: SharedHttpClient,
-    counted: Arc<Mutex<Units>>,
+    counted: Arc<Mutex<Counted>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    units: Units,
+    /// Write units of secondary indexes, which are among the units.
+    indexes: f64,
 }
 
 impl Meter {
@@ -38,14 +45,19 @@ impl Meter {
 
     /// What was consumed since this was last asked.
     pub fn take(&self) -> Units {
-        std::mem::take(&mut self.counted.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.counted.lock().unwrap_or_else(PoisonError::into_inner)).units
+    }
+
+    /// The write units of secondary indexes among those that [`Meter::take`] will tell.
+    pub fn index_writes(&self) -> f64 {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner).indexes
     }
 }
 
 #[derive(Debug)]
 struct Metered {
     inner: SharedHttpConnector,
-    counted: Arc<Mutex<Units>>,
+    counted: Arc<Mutex<Counted>>,
 }
 
 /// Reads or writes of items; none for the rest, which consumes nothing.
@@ -59,12 +71,16 @@ fn kind(operation: &str) -> Option<fn(f64) -> Units> {
     }
 }
 
-/// One answer has one sum for each table, or one alone.
-fn capacity(body: &[u8]) -> f64 {
+/// All that an answer says was consumed, and what of it by indexes. It says it of one table, or of several.
+fn capacity(body: &[u8]) -> (f64, f64) {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
-    let of = |consumed: &Value| consumed["CapacityUnits"].as_f64().unwrap_or(0.0);
+    let of = |consumed: &Value| {
+        let indexes = ["GlobalSecondaryIndexes", "LocalSecondaryIndexes"].into_iter().filter_map(|kind| consumed[kind].as_object());
+        let indexes = indexes.flat_map(|indexes| indexes.values()).map(|index| index["CapacityUnits"].as_f64().unwrap_or(0.0)).sum();
+        (consumed["CapacityUnits"].as_f64().unwrap_or(0.0), indexes)
+    };
     match &answer["ConsumedCapacity"] {
-        Value::Array(tables) => tables.iter().map(of).sum(),
+        Value::Array(tables) => tables.iter().map(of).fold((0.0, 0.0), |(all, indexes), (own, of_own)| (all + own, indexes + of_own)),
         one => of(one),
     }
 }
@@ -75,14 +91,20 @@ impl HttpConnector for Metered {
         HttpConnectorFuture::new(async move {
             let Some(units) = kind(&wire::operation(&request)) else { return inner.call(request).await };
             let mut body = wire::body(&request);
-            body["ReturnConsumedCapacity"] = "TOTAL".into();
+            body["ReturnConsumedCapacity"] = "INDEXES".into();
             let body = body.to_string();
             if request.headers().get("content-length").is_some() {
                 request.headers_mut().insert("content-length", body.len().to_string());
             }
             *request.body_mut() = SdkBody::from(body);
             let (response, body) = wire::split(inner.call(request).await?).await?;
-            *counted.lock().unwrap_or_else(PoisonError::into_inner) += units(capacity(&body));
+            let (all, indexes) = capacity(&body);
+            let consumed = units(all);
+            {
+                let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+                counted.units += consumed;
+                counted.indexes += if consumed.write > 0.0 { indexes } else { 0.0 };
+            }
             Ok(wire::with_body(response, body))
         })
     }

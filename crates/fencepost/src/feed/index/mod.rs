@@ -1,6 +1,7 @@
 //! The index of `streams` mode: built from DynamoDB Streams, every commit once and after its predecessor on every series it touched.
 
 mod compare;
+mod equinox;
 mod mutation;
 mod plan;
 mod poll;
@@ -22,15 +23,28 @@ use self::recent::Recent;
 pub use self::ring::{Ring, Rung, Served};
 use self::run::Runner;
 pub use self::status::{IndexStatus, ShardStatus};
-use crate::error::Result;
+use crate::dynamo::item::of_json;
+use crate::error::{Refused, Result};
 use crate::event::CommitId;
+use crate::layout::equinox::Equinox;
+use crate::position::Checkpoint;
+use crate::side::Side;
 use crate::side::chain::Indexable;
 use crate::units::Units;
 
 /// The index of a table in `streams` mode: one for all of its namespaces. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Index {
-    log: Arc<dyn Indexable>,
+    of: Of,
+}
+
+/// Where the index is.
+#[derive(Debug, Clone)]
+enum Of {
+    /// A chain of epochs in the side table.
+    Chain(Arc<dyn Indexable>),
+    /// Streams of a table that the layout has for it.
+    Appends(Equinox),
 }
 
 /// When a run of the indexer ends.
@@ -115,41 +129,113 @@ pub struct IndexProgress {
 
 impl Index {
     pub(crate) fn new(log: Arc<dyn Indexable>) -> Self {
-        Self { log }
+        Self { of: Of::Chain(log) }
+    }
+    pub(crate) fn appends(store: Equinox) -> Self {
+        Self { of: Of::Appends(store) }
+    }
+
+    fn side(&self) -> &Side {
+        match &self.of {
+            Of::Chain(log) => log.side(),
+            Of::Appends(store) => store.side(),
+        }
     }
 
     /// Runs the indexer. Two that run at once do no harm: each epoch is put by one of them. Dropped anywhere, the chain is whole.
     pub async fn run(&self, options: &IndexOptions, progress: &(dyn Fn(&IndexProgress) + Send + Sync)) -> Result<IndexProgress> {
-        let mut runner = Runner::new(&*self.log, options, progress);
-        match options.within {
-            None => runner.run().await?,
-            Some(time) => tokio::time::timeout(time, runner.run()).await.unwrap_or(Ok(()))?,
+        async fn within(time: Option<Duration>, run: impl Future<Output = Result<()>>) -> Result<()> {
+            match time {
+                None => run.await,
+                Some(time) => tokio::time::timeout(time, run).await.unwrap_or(Ok(())),
+            }
         }
-        Ok(runner.so_far())
+        match &self.of {
+            Of::Chain(log) => {
+                let mut runner = Runner::new(&**log, options, progress);
+                within(options.within, runner.run()).await?;
+                Ok(runner.so_far())
+            }
+            Of::Appends(store) => {
+                let mut runner = equinox::Runner::new(store, options, progress);
+                within(options.within, runner.run()).await?;
+                Ok(runner.so_far())
+            }
+        }
     }
 
-    /// Whether the index holds this commit, of this stamp.
-    pub(super) async fn holds(&self, commit: CommitId, stamp: u64) -> Result<bool> {
-        let op = self.log.dynamo().long_op();
-        let last = self.log.side().last_epoch(&op).await?;
-        Recent::before(last.as_ref()).holds(&*self.log, &op, commit, stamp.min(run::now(&*self.log))).await
+    /// Whether [`Index::take`] has records put into the index without a look at the stream.
+    pub fn takes_records(&self) -> bool {
+        matches!(self.of, Of::Appends(_))
     }
 
-    /// How far the chain is, as its last epoch says.
+    /// Indexes what these records say: the new images of records of one shard, in their order, in DynamoDB's own JSON (`{"p": {"S": …}, …}`).
+    /// All of them are in the index once it returns; after an error hand them in again, from the first. Those that come twice do no harm,
+    /// and what should have come between is found. Refused where only the stream itself tells what comes next: answer a ring there.
+    pub async fn take(&self, images: &[serde_json::Value]) -> Result<IndexProgress> {
+        match &self.of {
+            Of::Chain(_) => {
+                let remedy = "ring: the indexer reads the stream itself".into();
+                Err(Refused::Unsupported { what: "indexing records that are handed over".into(), remedy }.into())
+            }
+            Of::Appends(store) => equinox::take(store, images.iter().filter_map(of_json).collect()).await,
+        }
+    }
+
+    /// Where a consumer group of Propulsion's has come, to begin from there: in either dialect, in every partition. None where it never began.
+    /// Refused where the index is not one of Propulsion's.
+    pub async fn peer_checkpoint(&self, group: &str) -> Result<Option<Checkpoint>> {
+        equinox::peer_checkpoint(self.of_peer()?, group).await
+    }
+
+    /// Says how far a consumer is for one of Propulsion's to go on from there, in the dialect of F#: an event of its own so often, a snapshot
+    /// between. What was handed over of an entry that is not whole comes there once more.
+    pub async fn save_peer_checkpoint(&self, group: &str, checkpoint: &Checkpoint, every: Duration) -> Result<()> {
+        equinox::save_peer_checkpoint(self.of_peer()?, group, checkpoint, every).await
+    }
+
+    fn of_peer(&self) -> Result<&Equinox> {
+        match &self.of {
+            Of::Appends(store) => Ok(store),
+            Of::Chain(_) => {
+                let remedy = "only layout=equinox has them".into();
+                Err(Refused::Unsupported { what: "checkpoints of Propulsion's".into(), remedy }.into())
+            }
+        }
+    }
+
+    /// Whether the chain holds this commit, of this stamp.
+    pub(super) async fn holds(log: &dyn Indexable, commit: CommitId, stamp: u64) -> Result<bool> {
+        let op = log.dynamo().long_op();
+        let last = log.side().last_epoch(&op).await?;
+        Recent::before(last.as_ref()).holds(log, &op, commit, stamp.min(run::now(log))).await
+    }
+
+    /// How far the index is.
     pub async fn status(&self) -> Result<IndexStatus> {
-        status::status(&*self.log).await
+        match &self.of {
+            Of::Chain(log) => status::status(&**log).await,
+            Of::Appends(store) => equinox::status(store).await,
+        }
     }
 
     /// Reads the whole log and the whole index, and names every difference: commits that one has and the other has not, commits that are
     /// in the index twice or before one that they follow. Commits that were appended since it began are not compared.
-    /// `progress` hears the number of items read so far. Holds some 100 bytes of every commit in memory.
+    /// `progress` hears the number of items read so far. Holds some 100 bytes of every commit in memory; where the index names streams and
+    /// how far they are, of every stream.
     pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {
-        compare::verify(&*self.log, progress).await
+        match &self.of {
+            Of::Chain(log) => compare::verify(&**log, progress).await,
+            Of::Appends(store) => equinox::verify(store, progress).await,
+        }
     }
 
     /// Reads the whole log and appends to the index what it lacks, in the order of stamps. Writers and indexers go on meanwhile; checkpoints
     /// hold. What was appended stays if it is stopped, and another run goes on from there. Holds 16 bytes of every commit, and what lacks.
     pub async fn rebuild(&self, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
-        rebuild::rebuild(&*self.log, progress).await
+        match &self.of {
+            Of::Chain(log) => rebuild::rebuild(&**log, progress).await,
+            Of::Appends(store) => equinox::rebuild(store, progress).await,
+        }
     }
 }

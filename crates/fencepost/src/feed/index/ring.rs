@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
-use super::{Index, IndexOptions, IndexProgress};
+use super::{Index, IndexOptions, IndexProgress, Of};
 use crate::dynamo::Op;
 use crate::dynamo::item::of_json;
 use crate::dynamo::records::{Change, Record, Sequence};
@@ -133,7 +133,7 @@ struct Bell<'a> {
 
 impl<'a> Bell<'a> {
     fn new(index: &'a Index, ring: &'a Ring, progress: &'a (dyn Fn(&IndexProgress) + Send + Sync)) -> Result<Self> {
-        let counted = Arc::new(Counted { cells: Arc::new(index.log.side().clone()), loads: AtomicU64::new(0), saves: AtomicU64::new(0) });
+        let counted = Arc::new(Counted { cells: Arc::new(index.side().clone()), loads: AtomicU64::new(0), saves: AtomicU64::new(0) });
         Ok(Self {
             index,
             ring,
@@ -141,11 +141,11 @@ impl<'a> Bell<'a> {
             cells: counted.clone(),
             counted,
             key: CellKey::new(CellKind::Lease, NAME, 0)?,
-            me: index.log.dynamo().env().new_id(),
+            me: index.side().dynamo().env().new_id(),
             until: Instant::now() + ring.within.saturating_sub(ring.margin),
             watch: Watch::default(),
             may_hold: false,
-            op: index.log.dynamo().long_op(),
+            op: index.side().dynamo().long_op(),
             looks: 0,
             fenced: 0,
             total: IndexProgress::default(),
@@ -266,15 +266,17 @@ impl<'a> Bell<'a> {
 
     /// The commit that was rung about, where that can be told.
     fn about(&self) -> Option<CommitId> {
+        // Of an index that names no commits it is not told.
+        let Of::Chain(log) = &self.index.of else { return None };
         let image = of_json(self.ring.about.as_ref()?)?;
         let record = Record { sequence: Sequence::new(""), change: Change::Insert, at: 0, image };
-        self.index.log.notice(&record).ok().flatten().map(|notice| notice.commit)
+        log.notice(&record).ok().flatten().map(|notice| notice.commit)
     }
 
     /// Whether what was rung about is among the newest of the index.
     async fn is_in(&self) -> Result<bool> {
         let Some(commit) = self.about() else { return Ok(true) };
-        let epochs = self.index.log.side().epochs_down(&self.op, u64::MAX >> 1, NEWEST).await?;
+        let epochs = self.index.side().epochs_down(&self.op, u64::MAX >> 1, NEWEST).await?;
         Ok(epochs.iter().flat_map(|epoch| &epoch.entries).any(|entry| entry.commit == commit))
     }
 
@@ -292,7 +294,7 @@ impl<'a> Bell<'a> {
     }
 
     async fn pause(&self) {
-        self.index.log.dynamo().env().sleep(self.ring.length / BEATS / LOOKS).await;
+        self.index.side().dynamo().env().sleep(self.ring.length / BEATS / LOOKS).await;
     }
     fn is_over(&self) -> bool {
         Instant::now() >= self.until

@@ -23,13 +23,13 @@ use crate::side::notice::{Notice, split};
 /// Slots looked up at a time.
 const AT_ONCE: usize = 16;
 /// A page without records does not say that there are none: only so many rounds of them do.
-const QUIET: u32 = 3;
+pub(super) const QUIET: u32 = 3;
 /// As long as commits wait for records that are on their way, it takes so many.
 const QUIET_WAITING: u32 = 30;
 /// After an error that may pass, the indexer begins again from the chain: after this, twice as long each time …
-const AGAIN: Duration = Duration::from_millis(500);
+pub(super) const AGAIN: Duration = Duration::from_millis(500);
 /// … up to this.
-const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
+pub(super) const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 /// What a rebuild put may come again by the stream for a day.
 pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
 

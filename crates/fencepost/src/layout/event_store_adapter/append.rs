@@ -65,6 +65,7 @@ impl EventStoreAdapter {
     fn begin<'a>(&self, stream: &StreamName, step: &'a Step) -> Result<Run<'a>> {
         let options = self.options();
         options.check_name(stream)?;
+        step.plain()?;
         let began = step.base.as_ref().map(|base| Began::open(options.layout(), base, stream)).transpose()?;
         if step.events.is_empty() {
             return Err(Refused::Empty { what: "append" }.into());

@@ -75,6 +75,7 @@ impl Ledger {
     }
 
     async fn append_stream(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
+        step.plain()?;
         let (query, series) = of(stream);
         for snapshot in &step.snapshots {
             check_name("snapshot name", &snapshot.name)?;

@@ -124,6 +124,7 @@ impl Reventless {
     }
 
     async fn append_stream(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
+        step.plain()?;
         let stream = self.stream_boundary(stream)?;
         for snapshot in &step.snapshots {
             check_name("snapshot name", &snapshot.name)?;

@@ -72,6 +72,7 @@ impl Sekiban {
     }
 
     async fn append_stream(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
+        step.plain()?;
         let tag = Tag::from(stream);
         for snapshot in &step.snapshots {
             check_name("snapshot name", &snapshot.name)?;

@@ -1,0 +1,467 @@
+//! The feed over the index that Equinox's tables have: the entries of every partition in order, by one order of their times, and then the
+//! events of their spans fetched from the newest calf down.
+//!
+//! An index of the peer's may name events twice, and may have left some out. What this reader has handed over it does not hand over again,
+//! and what was left out between it fetches with what follows. It says so: an index with holes should be rebuilt.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
+use crate::dynamo::{Freshness, Op};
+use crate::error::{Error, Refused, Result};
+use crate::event::{EventType, Recorded, StreamName, Tag};
+use crate::layout::equinox::{Entry, Equinox, Fed, First, LAYOUT, Noted, Place, Span};
+use crate::position::{Checkpoint, Position};
+use crate::query::Query;
+
+/// Events fetched at a time, at most, unless one entry has more.
+const EVENTS: usize = 1_024;
+/// Streams whose events are fetched at a time.
+const STREAMS: usize = 8;
+/// Streams of which it is remembered how far they were handed over.
+const REMEMBERED: usize = 500_000;
+/// Events that were indexed so long ago at most are looked for in Tips first.
+const YOUNG: SignedDuration = SignedDuration::from_mins(5);
+/// New partitions are looked for with every so many looks at nothing new.
+const LOOKS: u32 = 8;
+
+/// The feed of Equinox's tables.
+#[derive(Debug, Clone)]
+pub(crate) struct Appends {
+    store: Equinox,
+    /// The closed epochs of each partition that do not have the event that was asked for last.
+    passed: Arc<Mutex<Option<(Position, BTreeMap<u32, u32>)>>>,
+}
+
+impl Appends {
+    pub(crate) fn new(store: Equinox) -> Self {
+        Self { store, passed: Arc::default() }
+    }
+
+    /// Whether an epoch names this event.
+    async fn names(&self, op: &Op, partition: u32, epoch: u32, position: Position, version: u64) -> Result<(bool, bool)> {
+        let read = self.store.read_epoch(op, partition, Place::start_of(epoch), Freshness::Strong).await?;
+        let holds = |span: &Span| {
+            span.index < version
+                && version <= span.end()
+                && StreamName::new(&span.stream).is_ok_and(|stream| Equinox::stands_at(&stream, version, position))
+        };
+        let named = read.entries.iter().any(|noted| matches!(&noted.entry, Entry::Ingested(spans) if spans.iter().any(holds)));
+        Ok((named, read.closed))
+    }
+}
+
+#[async_trait]
+impl Feed for Appends {
+    fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
+        deliver(Cursor::start(self.store.clone(), from, query))
+    }
+
+    async fn shows(&self, position: Position) -> Result<bool> {
+        let foreign = || Refused::Foreign { what: "position", of: "another store".into(), here: "this one".into() };
+        let (version, ..) = position.as_stamped().ok_or_else(foreign)?;
+        let op = self.store.side().dynamo().long_op();
+        // Whoever waits asks again and again: what is closed does not change.
+        let mut passed = match self.passed.lock() {
+            Ok(passed) => passed.clone().filter(|(of, _)| *of == position).map(|(_, passed)| passed).unwrap_or_default(),
+            Err(_) => BTreeMap::new(),
+        };
+        for (partition, mut epoch) in self.store.active_epochs(&op, Freshness::Strong).await? {
+            let below = passed.get(&partition).copied().unwrap_or(0);
+            let newest = loop {
+                let (named, closed) = self.names(&op, partition, epoch, position, version).await?;
+                if named {
+                    return Ok(true);
+                }
+                if !closed {
+                    break epoch;
+                }
+                epoch += 1;
+            };
+            for older in (below..newest).rev() {
+                if self.names(&op, partition, older, position, version).await?.0 {
+                    return Ok(true);
+                }
+            }
+            passed.insert(partition, newest);
+        }
+        if let Ok(mut kept) = self.passed.lock() {
+            *kept = Some((position, passed));
+        }
+        Ok(false)
+    }
+}
+
+/// How far a consumer has come: in each partition the entry that comes next, and of one of them what was handed over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reached {
+    /// Positions as the peers have them.
+    pub(crate) partitions: BTreeMap<u32, u64>,
+    within: Option<Within>,
+}
+
+/// Of an entry, all spans before this one and of this one all events before this index were handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Within {
+    partition: u32,
+    span: u32,
+    index: u64,
+}
+
+impl Reached {
+    pub(crate) fn new(partitions: BTreeMap<u32, u64>) -> Self {
+        Self { partitions, within: None }
+    }
+    pub(crate) fn seal(&self) -> Checkpoint {
+        Checkpoint::seal(LAYOUT, self)
+    }
+    pub(crate) fn open(checkpoint: &Checkpoint) -> Result<Reached> {
+        checkpoint.open(LAYOUT)
+    }
+    fn place(&self, partition: u32) -> Result<Place> {
+        let number = self.partitions.get(&partition).copied().unwrap_or(0);
+        Place::of(number)
+            .ok_or_else(|| Refused::Malformed { what: "checkpoint", why: format!("position {number} of partition {partition}") }.into())
+    }
+}
+
+/// An entry that was read ahead, and the place behind it.
+#[derive(Debug)]
+struct Ahead {
+    partition: u32,
+    noted: Noted,
+    behind: Place,
+}
+
+/// What of a stream was handed over here: from the first index on without a hole, up to the second.
+type Handed = (u64, u64);
+
+/// A part of a span that is to be handed over.
+#[derive(Debug)]
+struct Piece {
+    /// Which of the entries that are taken, and which of its spans.
+    entry: usize,
+    span: u32,
+    stream: StreamName,
+    events: Range<u64>,
+    /// The types, by the index from which on the span tells them: what is before was left out of the index.
+    types: (u64, Vec<String>),
+}
+
+/// One subscription.
+#[derive(Debug)]
+struct Cursor {
+    store: Equinox,
+    query: Query,
+    reached: Reached,
+    /// The partitions that are read, and where each is read on.
+    ends: BTreeMap<u32, Place>,
+    ahead: VecDeque<Ahead>,
+    handed: HashMap<String, Handed>,
+    ready: VecDeque<Delivery>,
+    moved: bool,
+    looks: u32,
+    pause: Duration,
+    rings: watch::Receiver<()>,
+}
+
+impl Subscription for Cursor {
+    async fn next(&mut self) -> Result<Delivery> {
+        loop {
+            if let Some(delivery) = self.ready.pop_front() {
+                return Ok(delivery);
+            }
+            if !self.ahead.is_empty() {
+                self.fetch().await?;
+                continue;
+            }
+            // Whatever rings from here on may have come too late for this look.
+            let rung = self.rings.has_changed().unwrap_or(false);
+            self.rings.mark_unchanged();
+            // That all is caught up is said after a strong look at all partitions; whoever has said so may look at what is a moment old.
+            let freshness = if self.moved || rung { Freshness::Strong } else { Freshness::Eventual };
+            if self.look(freshness).await? {
+                self.pause = SOON;
+                continue;
+            }
+            if freshness == Freshness::Strong && std::mem::take(&mut self.moved) {
+                return Ok(Delivery::CaughtUp { checkpoint: self.reached.seal() });
+            }
+            match tokio::time::timeout(self.pause, self.rings.changed()).await {
+                Ok(_) => {
+                    self.pause = SOON;
+                    self.rings.mark_changed();
+                }
+                Err(_) => self.pause = (self.pause * 2).min(IDLE),
+            }
+        }
+    }
+}
+
+impl Cursor {
+    async fn start(store: Equinox, from: From, query: Query) -> Result<Cursor> {
+        let rings = store.side().rings();
+        let reached = match from {
+            From::Start => Reached::new(BTreeMap::new()),
+            From::Now => Reached::new(now(&store).await?),
+            From::Checkpoint(checkpoint) => Reached::open(&checkpoint)?,
+        };
+        let ends = reached.partitions.keys().map(|partition| Ok((*partition, reached.place(*partition)?))).collect::<Result<_>>()?;
+        let (ahead, ready, handed) = (VecDeque::new(), VecDeque::new(), HashMap::new());
+        Ok(Cursor { store, query, reached, ends, ahead, handed, ready, moved: true, looks: 0, pause: SOON, rings })
+    }
+
+    /// What came in every partition; whether anything did.
+    async fn look(&mut self, freshness: Freshness) -> Result<bool> {
+        let op = self.store.side().dynamo().long_op();
+        self.looks += 1;
+        if freshness == Freshness::Strong || self.looks.is_multiple_of(LOOKS) {
+            for partition in self.store.active_epochs(&op, freshness).await?.into_keys() {
+                let place = self.reached.place(partition)?;
+                self.ends.entry(partition).or_insert(place);
+            }
+        }
+        let (store, op) = (&self.store, &op);
+        let ends: Vec<(u32, Place)> = self.ends.iter().map(|(partition, from)| (*partition, *from)).collect();
+        let reads = ends.into_iter().map(|(partition, from)| async move {
+            let read = store.read_epoch(op, partition, from, freshness).await?;
+            Ok::<_, Error>((partition, from, read))
+        });
+        let reads: Vec<_> = stream::iter(reads).buffered(STREAMS).try_collect().await?;
+        let mut of_partitions = Vec::new();
+        let mut at_end = true;
+        for (partition, from, read) in reads {
+            // A closed epoch is followed by the next, whatever was read of it.
+            let behind = match (read.closed, read.entries.last()) {
+                (true, _) => Place::start_of(from.epoch + 1),
+                (false, Some(last)) => Place { offset: last.place.offset + 1, ..from },
+                (false, None) => from,
+            };
+            at_end &= !read.closed;
+            let count = read.entries.len();
+            let entries = read.entries.into_iter().zip(1..).map(|(noted, nth)| {
+                let behind = if nth == count { behind } else { Place { offset: noted.place.offset + 1, ..noted.place } };
+                Ahead { partition, noted, behind }
+            });
+            of_partitions.push(entries.collect::<VecDeque<_>>());
+            if behind != from && count == 0 {
+                self.reached.partitions.insert(partition, behind.number());
+                self.moved = true;
+            }
+            self.ends.insert(partition, behind);
+        }
+        merge(of_partitions, &mut self.ahead);
+        let any = !self.ahead.is_empty();
+        self.moved |= any;
+        Ok(any || !at_end)
+    }
+
+    /// The events of the next entries: as many as are to be held, of each stream by one run.
+    async fn fetch(&mut self) -> Result<()> {
+        let mut count = 0;
+        let mut taken = Vec::new();
+        while let Some(next) = self.ahead.front() {
+            let events = spans(&next.noted.entry).iter().map(|span| span.types.len()).sum::<usize>();
+            if count > 0 && count + events > EVENTS {
+                break;
+            }
+            count += events;
+            taken.extend(self.ahead.pop_front());
+        }
+        let pieces = self.pieces(&taken);
+        let fetched = self.events_of(&taken, &pieces).await?;
+        let mut of_entries: Vec<Vec<(u32, Recorded)>> = taken.iter().map(|_| Vec::new()).collect();
+        for (piece, events) in pieces.iter().zip(fetched) {
+            if let Some(of_entry) = of_entries.get_mut(piece.entry) {
+                of_entry.extend(events.into_iter().map(|event| (piece.span, event)));
+            }
+        }
+        for (Ahead { partition, noted, behind }, events) in taken.into_iter().zip(of_entries) {
+            let last = events.len();
+            for (nth, (span, event)) in events.into_iter().enumerate() {
+                let mut reached = self.reached.clone();
+                if nth + 1 == last {
+                    reached.partitions.insert(partition, behind.number());
+                    reached.within = None;
+                } else {
+                    reached.partitions.insert(partition, noted.place.number());
+                    reached.within = Some(Within { partition, span, index: event.version.unwrap_or(0) });
+                }
+                self.ready.push_back(Delivery::Event { event: Box::new(event), checkpoint: reached.seal() });
+            }
+            self.reached.partitions.insert(partition, behind.number());
+            self.reached.within = None;
+        }
+        Ok(())
+    }
+
+    /// What of these entries was not handed over, with what the index left out before it.
+    fn pieces(&mut self, taken: &[Ahead]) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for (entry, Ahead { partition, noted, .. }) in taken.iter().enumerate() {
+            let at = self.reached.partitions.get(partition).copied().unwrap_or(0);
+            let within = self.reached.within.filter(|within| within.partition == *partition && at == noted.place.number());
+            for (number, span) in (0..).zip(spans(&noted.entry)) {
+                let begin = match within {
+                    Some(within) if number < within.span => span.end(),
+                    // Perhaps in the middle of what the index left out before it.
+                    Some(within) if number == within.span => within.index,
+                    _ => span.index,
+                };
+                let Ok(stream) = StreamName::new(&span.stream) else { continue };
+                let (parts, handed) = parts(self.handed.get(&span.stream).copied(), begin.min(span.end())..span.end());
+                if self.handed.len() < REMEMBERED || self.handed.contains_key(&span.stream) {
+                    self.handed.insert(span.stream.clone(), handed);
+                }
+                for events in parts {
+                    if events.start < span.index && begin >= span.index {
+                        tracing::error!(%stream, from = events.start, to = span.index, "the index left events out: run `fencepost index rebuild`");
+                        metrics::counter!("fencepost_equinox_index_holes_total").increment(1);
+                    }
+                    let types = (span.index, span.types.clone());
+                    pieces.push(Piece { entry, span: number, stream: stream.clone(), events, types });
+                }
+            }
+        }
+        pieces
+    }
+
+    /// Of each piece the events that match. Of one stream all at once.
+    async fn events_of(&self, taken: &[Ahead], pieces: &[Piece]) -> Result<Vec<Vec<Recorded>>> {
+        let tag = |stream: &StreamName| [Tag::from(stream)];
+        let mut wanted: BTreeMap<StreamName, Range<u64>> = BTreeMap::new();
+        let mut matching: Vec<Vec<u64>> = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let tags = tag(&piece.stream);
+            let matches = |index: &u64| match piece.event_type(*index) {
+                Some(event_type) => self.query.matches(&event_type, &tags),
+                // Only the event itself can tell.
+                None => true,
+            };
+            let indexes: Vec<u64> = piece.events.clone().filter(matches).collect();
+            if let (Some(first), Some(last)) = (indexes.first(), indexes.last()) {
+                let range = wanted.entry(piece.stream.clone()).or_insert(*first..*last + 1);
+                *range = range.start.min(*first)..range.end.max(*last + 1);
+            }
+            matching.push(indexes);
+        }
+        if self.store.options().fed == Fed::Types {
+            let announced = |(piece, indexes): (&Piece, Vec<u64>)| {
+                let at = taken.get(piece.entry).map(|ahead| ahead.noted.at).unwrap_or_default();
+                let known = indexes.into_iter().filter_map(|index| Some((index, piece.event_type(index)?)));
+                known.map(|(index, event_type)| self.store.announced(&piece.stream, index, event_type, at)).collect()
+            };
+            return Ok(pieces.iter().zip(matching).map(announced).collect());
+        }
+        // What came just now is in Tips; what is read from behind lies mostly in calves.
+        let now = self.store.side().dynamo().env().now();
+        let young = |piece: &&Piece| taken.get(piece.entry).is_some_and(|ahead| now.duration_since(ahead.noted.at) < YOUNG);
+        let young: HashSet<StreamName> = pieces.iter().filter(young).map(|piece| piece.stream.clone()).collect();
+        let (op, young) = (&self.store.side().dynamo().long_op(), &young);
+        let reads = wanted.into_iter().map(|(stream, range)| async move {
+            let first = if young.contains(&stream) { First::Tip } else { First::Calves };
+            let events = self.store.events_between(op, &stream, range, first).await?;
+            let by_index: HashMap<u64, Recorded> =
+                events.into_iter().filter_map(|event| Some((event.version?.checked_sub(1)?, event))).collect();
+            Ok::<_, Error>((stream, by_index))
+        });
+        let fetched: HashMap<StreamName, HashMap<u64, Recorded>> = stream::iter(reads).buffer_unordered(STREAMS).try_collect().await?;
+        let of_piece = |(piece, indexes): (&Piece, Vec<u64>)| {
+            let events = fetched.get(&piece.stream);
+            let found = indexes.into_iter().filter_map(|index| events?.get(&index));
+            found.filter(|event| self.query.matches(&event.event_type, &event.tags)).cloned().collect()
+        };
+        Ok(pieces.iter().zip(matching).map(of_piece).collect())
+    }
+}
+
+impl Piece {
+    /// As its span tells it; none where that is not known.
+    fn event_type(&self, index: u64) -> Option<EventType> {
+        let at = usize::try_from(index.checked_sub(self.types.0)?).ok()?;
+        EventType::new(self.types.1.get(at)?).ok()
+    }
+}
+
+fn spans(entry: &Entry) -> &[Span] {
+    match entry {
+        Entry::Ingested(spans) => spans,
+        Entry::Closed | Entry::Other => &[],
+    }
+}
+
+/// What of a span is to be handed over, and what was handed over then. What is before all that was is late, and comes now; what was left
+/// out between comes with what follows it.
+fn parts(handed: Option<Handed>, span: Range<u64>) -> (Vec<Range<u64>>, Handed) {
+    let Some((low, next)) = handed else { return (vec![span.clone()], (span.start, span.end)) };
+    let mut parts = Vec::new();
+    let mut now = (low, next);
+    if span.start < low {
+        parts.push(span.start..span.end.min(low));
+        if span.end >= low {
+            now.0 = span.start;
+        }
+    }
+    if span.end > next {
+        parts.push(next..span.end);
+        now.1 = span.end;
+    }
+    parts.retain(|part| !part.is_empty());
+    (parts, now)
+}
+
+/// Entries of several partitions by their times, those of one in their order.
+fn merge(mut of_partitions: Vec<VecDeque<Ahead>>, into: &mut VecDeque<Ahead>) {
+    loop {
+        let earliest = of_partitions
+            .iter_mut()
+            .filter(|entries| !entries.is_empty())
+            .min_by_key(|entries| entries.front().map(|ahead| ahead.noted.at));
+        let Some(next) = earliest.and_then(VecDeque::pop_front) else { return };
+        into.push_back(next);
+    }
+}
+
+/// Where every partition ends now.
+pub(crate) async fn now(store: &Equinox) -> Result<BTreeMap<u32, u64>> {
+    let op = store.side().dynamo().long_op();
+    let mut partitions = BTreeMap::new();
+    for (partition, mut epoch) in store.active_epochs(&op, Freshness::Strong).await? {
+        let place = loop {
+            // Beyond its end: only whether it is closed is looked at, and how long it is.
+            let beyond = Place { epoch, offset: u32::MAX };
+            let read = store.read_epoch(&op, partition, beyond, Freshness::Strong).await?;
+            if !read.closed {
+                break Place { epoch, offset: u32::try_from(read.version).unwrap_or(u32::MAX) };
+            }
+            epoch += 1;
+        };
+        partitions.insert(partition, place.number());
+    }
+    Ok(partitions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_handed_over_is_not_again_and_what_was_left_out_is() {
+        assert_eq!(parts(None, 3..5), (vec![3..5], (3, 5)));
+        assert_eq!(parts(Some((0, 5)), 2..5), (vec![], (0, 5)), "again");
+        assert_eq!(parts(Some((0, 5)), 4..7), (vec![5..7], (0, 7)), "in part");
+        assert_eq!(parts(Some((0, 5)), 8..9), (vec![5..9], (0, 9)), "a hole");
+        assert_eq!(parts(Some((4, 9)), 2..6), (vec![2..4], (2, 9)), "late");
+        assert_eq!(parts(Some((4, 9)), 1..2), (vec![1..2], (4, 9)), "late, and not joined");
+        assert_eq!(parts(Some((4, 6)), 1..8), (vec![1..4, 6..8], (1, 8)), "late, and new");
+    }
+}

@@ -1,0 +1,467 @@
+//! The indexer of Equinox's tables: the same poller over the same stream, and what its records announce put into the index that the tables
+//! have, by the layout's own appends. How far the stream was read is a checkpoint in the side table.
+//!
+//! It needs no plan and no list of ids. A stream's appends all go through one item, so that its records come in order; what comes twice or
+//! not at all is known by the index itself, since it says of every stream how far it is. So two that run at once do no harm, and the
+//! checkpoint may be of either: what it covers is in the index, and what is read again is not put again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::compare::IndexVerified;
+use super::poll::Poller;
+use super::rebuild::{IndexRebuilt, RebuildProgress};
+use super::run::{AGAIN, AGAIN_AT_MOST, QUIET};
+use super::shards::Shards;
+use super::status::{IndexStatus, ShardStatus};
+use super::{IndexOptions, IndexProgress, Until};
+use crate::dynamo::records::Sequence;
+use crate::dynamo::{Freshness, Op};
+use crate::error::Result;
+use crate::feed::equinox::Reached as Fed;
+use crate::layout::Finding;
+use crate::layout::equinox::{Covered, Entry, Equinox, LAYOUT, Place, Put, Span, Whole, span};
+use crate::position::Checkpoint;
+use crate::side::epoch::Mark;
+use crate::state::{Checkpoints, Revision};
+
+/// The checkpoint's name. A dot, so that a consumer called `index` has a place of its own.
+const NAME: &str = "fencepost.index";
+/// How far the stream was read is saved when there is nothing more to read, and this often.
+const SAVED_AFTER: Duration = Duration::from_secs(5);
+/// Differences that are told one by one.
+const TOLD: usize = 1_000;
+
+/// How far the table's stream was read: all of it is in the index.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Marks {
+    stream: Option<String>,
+    shards: BTreeMap<String, Reached>,
+    /// When it was found that records were trimmed before they were read; a rebuild clears it.
+    gap: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Reached {
+    done: Option<Sequence>,
+    finished: bool,
+}
+
+impl Marks {
+    async fn load(store: &Equinox) -> Result<(Marks, Option<Revision>)> {
+        match Checkpoints::load(store.side(), NAME).await? {
+            Some((sealed, revision)) => Ok((sealed.open(LAYOUT)?, Some(revision))),
+            None => Ok((Marks::default(), None)),
+        }
+    }
+    async fn save(&self, store: &Equinox, expect: Option<Revision>) -> Result<Option<Revision>> {
+        Checkpoints::save(store.side(), NAME, &Checkpoint::seal(LAYOUT, self), expect).await
+    }
+    fn shards(&self) -> Shards {
+        let mark = |reached: &Reached| match reached.finished {
+            true => Mark::Finished,
+            false => Mark::At { done: reached.done.clone(), read: None },
+        };
+        Shards::resume(&self.shards.iter().map(|(id, reached)| (id.clone(), mark(reached))).collect())
+    }
+    fn of(stream: &str, shards: &Shards, gap: Option<u64>) -> Marks {
+        let reached = |mark| match mark {
+            Mark::Finished => Reached { done: None, finished: true },
+            Mark::At { done, .. } => Reached { done, finished: false },
+        };
+        Marks { stream: Some(stream.into()), shards: shards.marks().into_iter().map(|(id, mark)| (id, reached(mark))).collect(), gap }
+    }
+}
+
+pub(super) struct Runner<'a> {
+    store: &'a Equinox,
+    options: &'a IndexOptions,
+    progress: &'a (dyn Fn(&IndexProgress) + Send + Sync),
+    so_far: IndexProgress,
+    op: Op,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(store: &'a Equinox, options: &'a IndexOptions, progress: &'a (dyn Fn(&IndexProgress) + Send + Sync)) -> Self {
+        Self { store, options, progress, so_far: IndexProgress::default(), op: store.side().dynamo().long_op() }
+    }
+    pub(super) fn so_far(&self) -> IndexProgress {
+        IndexProgress { units: self.op.units(), ..self.so_far.clone() }
+    }
+
+    pub(super) async fn run(&mut self) -> Result<()> {
+        let mut again = AGAIN;
+        loop {
+            match self.session().await {
+                Ok(()) => return Ok(()),
+                // One that runs until it is stopped outlasts a service that is away.
+                Err(error) if error.is_retryable() && self.options.until == Until::Stopped => {
+                    tracing::warn!(%error, "the indexer begins again from what it has saved");
+                    metrics::counter!("fencepost_index_errors_total").increment(1);
+                    self.store.side().dynamo().env().sleep(again).await;
+                    again = (again * 2).min(AGAIN_AT_MOST);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn session(&mut self) -> Result<()> {
+        let mut session = Session::resume(self.store, &self.op).await?;
+        let dynamo = self.store.side().dynamo();
+        let mut appended = self.store.side().rings();
+        let (mut quiet, mut pause) = (0, self.options.idle_at_least);
+        loop {
+            // Whatever rings from here on may have come too late for this round.
+            appended.mark_unchanged();
+            let (moved, put) = session.round(self.store, &self.op).await?;
+            self.tell(&session, moved, put);
+            if moved {
+                (quiet, pause) = (0, self.options.idle_at_least);
+                if session.saved.elapsed() > SAVED_AFTER {
+                    session.save(self.store).await?;
+                }
+                continue;
+            }
+            quiet += 1;
+            session.save(self.store).await?;
+            let enough = QUIET.max(self.options.quiet);
+            if quiet == enough {
+                (self.so_far.caught_up, self.so_far.lag) = (true, Duration::ZERO);
+                (self.progress)(&self.so_far);
+            }
+            if quiet >= enough && self.options.until == Until::CaughtUp {
+                return Ok(());
+            }
+            if quiet < enough {
+                dynamo.env().sleep(self.options.idle_at_least.min(Duration::from_millis(20))).await;
+            } else {
+                let _ = tokio::time::timeout(pause, appended.changed()).await;
+                pause = (pause * 2).min(self.options.idle_at_most);
+            }
+        }
+    }
+
+    fn tell(&mut self, session: &Session, moved: bool, put: Put) {
+        add(&mut self.so_far, put);
+        let now = now(self.store);
+        let lag = session.shards.behind().filter(|_| moved).map_or(0, |at| now.saturating_sub(at));
+        self.so_far.lag = Duration::from_micros(lag);
+        self.so_far.trimmed = session.gap.is_some();
+        self.so_far.caught_up &= !moved;
+        metrics::gauge!("fencepost_index_lag_seconds").set(self.so_far.lag.as_secs_f64());
+        if moved {
+            (self.progress)(&self.so_far);
+        }
+    }
+}
+
+/// Every event counts as a commit: which were appended together is not stored.
+fn add(so_far: &mut IndexProgress, put: Put) {
+    so_far.epochs += put.closed;
+    so_far.commits += put.events;
+    so_far.races_lost += put.races_lost;
+    metrics::counter!("fencepost_index_epochs_total").increment(put.closed);
+    metrics::counter!("fencepost_index_commits_total").increment(put.events);
+}
+
+fn now(store: &Equinox) -> u64 {
+    u64::try_from(store.side().dynamo().env().now().as_microsecond()).unwrap_or(0)
+}
+
+/// From what was saved on.
+struct Session {
+    poller: Poller,
+    shards: Shards,
+    gap: Option<u64>,
+    revision: Option<Revision>,
+    known: Marks,
+    saved: Instant,
+}
+
+impl Session {
+    async fn resume(store: &Equinox, op: &Op) -> Result<Session> {
+        let stream = store.side().dynamo().stream_of(op, &store.options().table).await?;
+        let (known, revision) = Marks::load(store).await?;
+        let mut session =
+            Session { poller: Poller::new(stream), shards: known.shards(), gap: known.gap, revision, known, saved: Instant::now() };
+        if session.known.stream.as_ref().is_some_and(|known| *known != session.poller.stream) {
+            session.shards = Shards::default();
+            session.trimmed(store, "the table has another stream than the index was built from");
+        }
+        Ok(session)
+    }
+
+    /// A page of every shard, put into the index; whether anything came.
+    async fn round(&mut self, store: &Equinox, op: &Op) -> Result<(bool, Put)> {
+        let polled = self.poller.poll(store.side().dynamo(), op, &mut self.shards).await?;
+        for what in &polled.trimmed {
+            self.trimmed(store, what);
+        }
+        let mut spans = Vec::new();
+        for (shard, records) in polled.records {
+            for record in records {
+                if self.shards.read(&shard, record.sequence, record.at, None) {
+                    spans.extend(span(&record.image));
+                }
+            }
+        }
+        let put = store.ingest(op, spans).await?;
+        self.shards.settle(|_| true);
+        Ok((polled.moved, put))
+    }
+
+    /// Said loudly, and kept until a rebuild.
+    fn trimmed(&mut self, store: &Equinox, what: &str) {
+        tracing::error!(stream = self.poller.stream, "{what}: events may be missing from the index; run `fencepost index rebuild`");
+        metrics::counter!("fencepost_index_trimmed_total").increment(1);
+        self.gap = self.gap.or(Some(now(store)));
+    }
+
+    /// Saves how far it is. Where another has saved meanwhile, what that one found missing stays, and the last to save is good enough.
+    async fn save(&mut self, store: &Equinox) -> Result<()> {
+        let marks = Marks::of(&self.poller.stream, &self.shards, self.gap);
+        self.saved = Instant::now();
+        if marks == self.known {
+            return Ok(());
+        }
+        match marks.save(store, self.revision).await? {
+            Some(revision) => (self.revision, self.known) = (Some(revision), marks),
+            None => {
+                let (other, revision) = Marks::load(store).await?;
+                // A rebuild that cleared it since has also seen what was missing then.
+                self.gap = other.gap.or(self.gap.filter(|_| self.known.gap.is_none()));
+                (self.revision, self.known) = (revision, other);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts what these records announce: images of items after their change, in the order of their shard.
+pub(super) async fn take(store: &Equinox, images: Vec<crate::dynamo::item::Item>) -> Result<IndexProgress> {
+    let op = store.side().dynamo().long_op();
+    let put = store.ingest(&op, images.iter().filter_map(span).collect()).await?;
+    let mut progress = IndexProgress { caught_up: true, ..IndexProgress::default() };
+    add(&mut progress, put);
+    progress.units = op.units();
+    Ok(progress)
+}
+
+pub(super) async fn peer_checkpoint(store: &Equinox, group: &str) -> Result<Option<Checkpoint>> {
+    let op = store.side().dynamo().op();
+    let mut partitions = BTreeMap::new();
+    for partition in store.active_epochs(&op, Freshness::Strong).await?.into_keys() {
+        partitions.extend(store.peer_position(&op, partition, group).await?.map(|position| (partition, position)));
+    }
+    Ok((!partitions.is_empty()).then(|| Fed::new(partitions).seal()))
+}
+
+pub(super) async fn save_peer_checkpoint(store: &Equinox, group: &str, checkpoint: &Checkpoint, every: Duration) -> Result<()> {
+    let op = store.side().dynamo().op();
+    for (partition, position) in Fed::open(checkpoint)?.partitions {
+        store.save_peer_position(&op, partition, group, position, every).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn status(store: &Equinox) -> Result<IndexStatus> {
+    let op = store.side().dynamo().op();
+    let (marks, _) = Marks::load(store).await?;
+    let (mut epochs, mut last): (u64, Option<Timestamp>) = (0, None);
+    for (partition, epoch) in store.active_epochs(&op, Freshness::Strong).await? {
+        let beyond = store.read_epoch(&op, partition, Place { epoch, offset: u32::MAX }, Freshness::Strong).await?;
+        let end = Place { epoch, offset: u32::try_from(beyond.version.saturating_sub(1)).unwrap_or(u32::MAX) };
+        let entries = store.read_epoch(&op, partition, end, Freshness::Strong).await?.entries;
+        epochs += u64::from(epoch) + u64::from(beyond.version > 0);
+        last = last.max(entries.last().map(|noted| noted.at));
+    }
+    let shard = |(id, reached): (&String, &Reached)| ShardStatus {
+        id: id.clone(),
+        done: reached.done.as_ref().map(|at| at.as_str().to_owned()),
+        read: None,
+        finished: reached.finished,
+    };
+    let time = |micros: u64| i64::try_from(micros).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+    Ok(IndexStatus {
+        epochs,
+        last,
+        stream: marks.stream.clone(),
+        shards: marks.shards.iter().map(shard).collect(),
+        beyond: 0,
+        trimmed: marks.gap.and_then(time),
+        units: op.units(),
+    })
+}
+
+/// What the index says, read from its beginning and then on.
+#[derive(Default)]
+struct Indexed {
+    places: BTreeMap<u32, Place>,
+    covered: HashMap<String, Covered>,
+    findings: Vec<Finding>,
+}
+
+impl Indexed {
+    async fn read_on(&mut self, store: &Equinox, op: &Op) -> Result<()> {
+        for partition in store.active_epochs(op, Freshness::Strong).await?.into_keys() {
+            let mut place = self.places.get(&partition).copied().unwrap_or_default();
+            loop {
+                let read = store.read_epoch(op, partition, place, Freshness::Strong).await?;
+                for noted in &read.entries {
+                    let Entry::Ingested(spans) = &noted.entry else { continue };
+                    spans.iter().for_each(|span| self.take(span));
+                }
+                place.offset = u32::try_from(read.version).unwrap_or(u32::MAX);
+                if !read.closed {
+                    break;
+                }
+                place = Place::start_of(place.epoch + 1);
+            }
+            self.places.insert(partition, place);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, span: &Span) {
+        self.covered.entry(span.stream.clone()).or_default().add(span.index..span.end());
+    }
+    fn lacking(&self, span: &Span) -> Vec<Range<u64>> {
+        let range = span.index..span.end();
+        match self.covered.get(&span.stream) {
+            Some(covered) => covered.lacking(range),
+            None if range.is_empty() => Vec::new(),
+            None => vec![range],
+        }
+    }
+    fn find(&mut self, item: &str, problem: String) {
+        if self.findings.len() < TOLD {
+            self.findings.push(Finding { item: item.into(), problem });
+        }
+    }
+}
+
+/// Reads the whole table and the whole index. Holds some 100 bytes of every stream.
+pub(super) async fn verify(store: &Equinox, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {
+    let op = store.side().dynamo().long_op();
+    let began = store.side().dynamo().env().now();
+    let mut report = IndexVerified::default();
+    let mut indexed = Indexed::default();
+    indexed.read_on(store, &op).await?;
+    let before: HashMap<String, u64> = indexed.covered.iter().map(|(stream, covered)| (stream.clone(), covered.end())).collect();
+    let mut ends: HashMap<String, u64> = HashMap::new();
+    let mut unseen: Vec<Whole> = Vec::new();
+    let mut pages = store.whole_table(&op);
+    while let Some(items) = pages.try_next().await? {
+        report.items += items.len() as u64;
+        for whole in items.into_iter().flatten() {
+            report.commits += whole.span.types.len() as u64;
+            let end = ends.entry(whole.span.stream.clone()).or_default();
+            *end = (*end).max(whole.span.end());
+            if !indexed.lacking(&whole.span).is_empty() {
+                unseen.push(whole);
+            }
+        }
+        progress(report.items);
+    }
+    // What was indexed meanwhile.
+    indexed.read_on(store, &op).await?;
+    for Whole { span, last } in unseen {
+        for lacking in indexed.lacking(&span) {
+            if last.is_none_or(|last| last >= began) {
+                report.younger += lacking.end - lacking.start;
+            } else {
+                indexed.find(&span.stream, format!("events {} to {} are not in the index", lacking.start, lacking.end - 1));
+            }
+        }
+    }
+    let beyond: BTreeMap<&String, (u64, u64)> = before
+        .iter()
+        .map(|(stream, end)| (stream, (*end, ends.get(stream).copied().unwrap_or(0))))
+        .filter(|(_, (end, there))| end > there)
+        .collect();
+    for (stream, (end, there)) in beyond {
+        indexed.find(stream, format!("the index names {end} events, and the table has {there}"));
+    }
+    report.indexed = indexed.covered.values().map(Covered::count).sum();
+    report.findings = indexed.findings;
+    report.findings.sort_by(|a, b| (&a.item, &a.problem).cmp(&(&b.item, &b.problem)));
+    report.units = op.units();
+    Ok(report)
+}
+
+/// Reads the whole table and appends to the index what it lacks: behind what it has of a stream as every indexer would, and what it has
+/// passed already in epochs of their own.
+pub(super) async fn rebuild(store: &Equinox, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
+    let op = store.side().dynamo().long_op();
+    let (before, _) = Marks::load(store).await?;
+    let mut so_far = RebuildProgress::default();
+    let mut indexed = Indexed::default();
+    indexed.read_on(store, &op).await?;
+    let mut unseen: Vec<Span> = Vec::new();
+    let mut pages = store.whole_table(&op);
+    while let Some(items) = pages.try_next().await? {
+        so_far.items += items.len() as u64;
+        for Whole { span, .. } in items.into_iter().flatten() {
+            let lacking = indexed.lacking(&span);
+            so_far.lacking += lacking.iter().map(|range| range.end - range.start).sum::<u64>();
+            if !lacking.is_empty() {
+                unseen.push(span);
+            }
+        }
+        progress(&so_far);
+    }
+    drop(pages);
+    indexed.read_on(store, &op).await?;
+    // Holes of one stream, from the lowest up; of every stream one at a time.
+    let mut rounds: Vec<Vec<Span>> = Vec::new();
+    let mut holes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut next = Vec::new();
+    unseen.sort_by(|a, b| (&a.stream, a.index).cmp(&(&b.stream, b.index)));
+    for span in unseen {
+        let end = indexed.covered.get(&span.stream).map_or(0, Covered::end);
+        for lacking in indexed.lacking(&span) {
+            let part = cut(&span, &lacking);
+            if lacking.start >= end {
+                next.push(part);
+                continue;
+            }
+            let round = holes.entry(span.stream.clone()).or_default();
+            match rounds.get_mut(*round) {
+                Some(spans) => spans.push(part),
+                None => rounds.push(vec![part]),
+            }
+            *round += 1;
+        }
+    }
+    let mut put = Put::default();
+    for spans in rounds {
+        put += store.ingest_late(&op, spans).await?;
+        so_far.appended = put.events;
+        progress(&so_far);
+    }
+    for spans in next.chunks(10_000) {
+        put += store.ingest(&op, spans.to_vec()).await?;
+        so_far.appended = put.events;
+        progress(&so_far);
+    }
+    if before.gap.is_some() {
+        let (marks, revision) = Marks::load(store).await?;
+        // One that was found since is not mended by a scan that began before.
+        if marks.gap == before.gap {
+            Marks { gap: None, ..marks }.save(store, revision).await?;
+        }
+    }
+    Ok(IndexRebuilt { items: so_far.items, appended: put.events, epochs: put.entries, units: op.units() })
+}
+
+fn cut(span: &Span, range: &Range<u64>) -> Span {
+    let types = (span.index..).zip(&span.types).filter(|(index, _)| range.contains(index)).map(|(_, kind)| kind.clone());
+    Span { stream: span.stream.clone(), index: range.start, types: types.collect() }
+}

@@ -1,0 +1,236 @@
+//! Reading a stream lazily, either way: a page at a time, from the batch that holds the first event asked for; into the archive where the
+//! table's own batches do not reach.
+
+use std::collections::VecDeque;
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use super::Equinox;
+use super::item::{self, Batch, HASH, RANGE};
+use super::read::{all, freshness, gap, pruned, without_a_tip};
+use super::settings::{Missing, check_name};
+use crate::dynamo::item::{number, text};
+use crate::dynamo::{Find, Freshness, Key, Op, Range};
+use crate::error::{Error, Reason, Result};
+use crate::event::{Recorded, StreamName};
+use crate::log::Direction;
+use crate::stream::StreamReadOptions;
+
+/// One lazy read.
+struct Walk<'a> {
+    store: &'a Equinox,
+    op: Op,
+    stream: &'a StreamName,
+    backwards: bool,
+    /// The indexes asked for: from the first, up to the second without it.
+    asked: (u64, u64),
+    find: Find,
+    /// Where the next page begins; none behind the last.
+    page: Option<Option<Key>>,
+    batches: VecDeque<(Batch, Kind)>,
+    /// Where the next batch joins.
+    joins: Option<u64>,
+    met_tip: bool,
+    begun: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Calf,
+    Tip,
+    Archived,
+}
+
+impl Equinox {
+    /// Events, lazily. One that cannot be decoded is an error in its place, and the rest follows; so is a start that was pruned.
+    pub(super) fn read_lazily<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
+        let backwards = options.direction == Direction::Backwards;
+        let asked = match (options.after, backwards) {
+            (None, _) => (0, u64::MAX),
+            (Some(after), false) => (after, u64::MAX),
+            (Some(after), true) => (0, after.saturating_sub(1)),
+        };
+        let find = Find { freshness: freshness(options.consistency), reverse: backwards, limit: Some(self.page()), ..self.whole(stream) };
+        let walk = Walk {
+            store: self,
+            op: self.dynamo().long_op(),
+            stream,
+            backwards,
+            asked,
+            find,
+            page: Some(None),
+            batches: VecDeque::new(),
+            joins: None,
+            met_tip: false,
+            begun: false,
+        };
+        let pages = stream::unfold(Some(walk), |walk| async {
+            let mut walk = walk?;
+            match walk.next().await {
+                Ok(Some(events)) => Some((events, Some(walk))),
+                Ok(None) => None,
+                Err(error) => Some((vec![Err(error)], None)),
+            }
+        });
+        let events = pages.flat_map(stream::iter);
+        match options.limit {
+            Some(limit) => events.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed(),
+            None => events.boxed(),
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// The events of the next batch, in the order of reading.
+    async fn next(&mut self) -> Result<Option<Vec<Result<Recorded>>>> {
+        if !self.begun {
+            check_name(self.stream)?;
+            self.begun = true;
+            if self.asked.0 >= self.asked.1 {
+                return Ok(None);
+            }
+            if !self.backwards && self.asked.0 > 0 {
+                self.begin_inside().await?;
+            }
+        }
+        while self.batches.is_empty() {
+            let Some(start) = self.page.take() else { return self.ended().await };
+            let (items, after) = self.store.dynamo().page(&self.op, &self.find, start).await?;
+            self.page = after.map(Some);
+            for item in &items {
+                let kind = if item::is_tip(item) { Kind::Tip } else { Kind::Calf };
+                self.batches.push_back((item::batch(item)?, kind));
+            }
+        }
+        let Some((mut batch, kind)) = self.batches.pop_front() else { return Ok(None) };
+        self.met_tip |= kind == Kind::Tip;
+        let enters = if self.backwards { batch.next } else { batch.base() };
+        match self.joins {
+            Some(joins) if joins != enters => return self.mend(batch, kind, joins).await.map(Some),
+            // The first one begins where nothing was pruned, or behind it.
+            None if !self.backwards && kind != Kind::Archived && enters > self.asked.0 => {
+                if let Some(events) = self.archived_first(batch.clone(), kind).await? {
+                    return Ok(Some(events));
+                }
+            }
+            _ => {}
+        }
+        self.joins = Some(if self.backwards { batch.base() } else { batch.next });
+        if self.backwards && batch.base() <= self.asked.0 {
+            // Nothing that was asked for is below it.
+            self.page = None;
+            self.batches.clear();
+        }
+        batch.cut(self.asked.1);
+        Ok(Some(self.told(&batch)))
+    }
+
+    fn told(&self, batch: &Batch) -> Vec<Result<Recorded>> {
+        let events = all(self.stream, batch, self.asked.0);
+        if self.backwards { events.rev().collect() } else { events.collect() }
+    }
+
+    /// The calf that holds the first event asked for, if it is in a calf, is the last one that begins at or below it.
+    async fn begin_inside(&mut self) -> Result<()> {
+        let at = self.asked.0;
+        let find = Find { reverse: true, limit: Some(1), ..self.find.clone() };
+        let find = find.range(Range::Before(RANGE.into(), number(at.saturating_add(1).min(item::TIP))));
+        let (items, _) = self.store.dynamo().page(&self.op, &find, None).await?;
+        if let Some(item) = items.first() {
+            let batch = item::batch(item)?;
+            self.find = self.find.clone().range(Range::From(RANGE.into(), number(batch.next)));
+            self.batches.push_back((batch, Kind::Calf));
+        }
+        Ok(())
+    }
+
+    /// Calves and Tip are written together, and may be seen in part: what is there twice is told once, what is not there yet is read again.
+    async fn mend(&mut self, batch: Batch, kind: Kind, joins: u64) -> Result<Vec<Result<Recorded>>> {
+        let enters = if self.backwards { batch.next } else { batch.base() };
+        let (low, high) = (joins.min(enters), joins.max(enters));
+        let missing = (joins < enters) != self.backwards;
+        let at_tip = kind == Kind::Tip || (self.backwards && self.met_tip);
+        if !at_tip {
+            return Err(gap(self.stream, low, high));
+        }
+        if missing {
+            let find = Find { freshness: Freshness::Strong, reverse: self.backwards, limit: None, ..self.store.whole(self.stream) };
+            let find = find.range(Range::numbers(RANGE, low, high.saturating_sub(1)));
+            let (items, _) = self.store.dynamo().page(&self.op, &find, None).await?;
+            let found = items.iter().map(item::batch).collect::<Result<VecDeque<_>>>()?;
+            let (first, last) = (found.iter().map(Batch::base).min(), found.iter().map(|batch| batch.next).max());
+            if (first, last) != (Some(low), Some(high)) {
+                return Err(gap(self.stream, low, high));
+            }
+            self.batches.push_front((batch, kind));
+            found.into_iter().rev().for_each(|batch| self.batches.push_front((batch, Kind::Calf)));
+            return Ok(Vec::new());
+        }
+        // Told already: the calf by the Tip as it was before, or the Tip's first events by the calf.
+        let mut rest = batch;
+        if self.backwards {
+            rest.cut(joins);
+        } else {
+            let told = usize::try_from(joins - rest.base()).unwrap_or(usize::MAX).min(rest.events.len());
+            rest.events.drain(..told);
+        }
+        if !rest.events.is_empty() {
+            self.batches.push_front((rest, kind));
+        }
+        Ok(Vec::new())
+    }
+
+    /// Forwards: what the archive has below this batch comes first. None where the batch is told at once.
+    async fn archived_first(&mut self, batch: Batch, kind: Kind) -> Result<Option<Vec<Result<Recorded>>>> {
+        let archived = self.store.archived(&self.op, self.stream, self.asked.0, batch.base()).await;
+        match archived {
+            Ok(archived) if archived.is_empty() => Ok(None),
+            Ok(archived) => {
+                self.batches.push_front((batch, kind));
+                archived.into_iter().rev().for_each(|batch| self.batches.push_front((batch, Kind::Archived)));
+                Ok(Some(Vec::new()))
+            }
+            // Said, and then what is there is read.
+            Err(said @ Error::Corrupt(_)) => {
+                self.joins = Some(batch.base());
+                self.batches.push_front((batch, kind));
+                Ok(Some(vec![Err(said)]))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Behind the last page: backwards the archive goes on, once.
+    async fn ended(&mut self) -> Result<Option<Vec<Result<Recorded>>>> {
+        let Some(joins) = self.joins else { return Ok(None) };
+        if !self.met_tip {
+            return Err(without_a_tip(self.stream));
+        }
+        if !self.backwards || joins <= self.asked.0 {
+            return Ok(None);
+        }
+        if self.find.table == self.store.archive() {
+            self.joins = None;
+            let said = (self.store.missing() == Missing::Refused).then(|| Err(pruned(self.stream, joins, self.store.archive())));
+            return Ok(said.map(|said| vec![said]));
+        }
+        let find = Find { freshness: Freshness::Strong, reverse: true, limit: Some(self.store.page()), ..self.archive() };
+        self.find = find.range(Range::Before(RANGE.into(), number(joins)));
+        let (items, after) = match self.store.dynamo().page(&self.op, &self.find, None).await {
+            Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing => (Vec::new(), None),
+            page => page?,
+        };
+        self.page = after.map(Some);
+        for item in &items {
+            let mut batch = item::batch(item)?;
+            batch.cut(joins);
+            self.batches.push_back((batch, Kind::Archived));
+        }
+        Ok(Some(Vec::new()))
+    }
+
+    fn archive(&self) -> Find {
+        Find::new(self.store.archive(), HASH, text(self.stream.as_str()))
+    }
+}
