@@ -82,6 +82,16 @@ async fn large_states_go_to_the_bucket_and_both_levels_are_opened() {
     bucket.put(&Path::from(key.as_str()), "{}".into()).await.expect("put");
     let damaged = sekiban.state_of(&row).await;
     assert!(matches!(&damaged, Err(Error::Corrupt(corrupt)) if corrupt.what.contains("hash")), "{damaged:?}");
+    // One of the same form whose blob is here: a payload, packed.
+    let mut packed = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzEncoder::new(&b"{\"n\":1}"[..], flate2::Compression::fast()), &mut packed)
+        .expect("packs");
+    let key = format!("P/{}.bin", "0".repeat(32));
+    bucket.put(&Path::from(key.as_str()), packed.into()).await.expect("put");
+    let envelope =
+        serde_json::json!({"isOffloaded": true, "inlineState": null, "offloadedState": {"offloadKey": key, "storageProvider": "AwsS3"}});
+    let row = ProjectionRow { body: RowBody::Inline(envelope.to_string().into()), ..row };
+    assert_eq!(sekiban.state_of(&row).await.expect("opens").expect("a state"), "{\"n\":1}");
 }
 
 /// First the blob, then the row: whoever dies in between, a row names what is there, and what no row names is collected.
