@@ -82,6 +82,16 @@ async fn large_states_go_to_the_bucket_and_both_levels_are_opened() {
     bucket.put(&Path::from(key.as_str()), "{}".into()).await.expect("put");
     let damaged = sekiban.state_of(&row).await;
     assert!(matches!(&damaged, Err(Error::Corrupt(corrupt)) if corrupt.what.contains("hash")), "{damaged:?}");
+    // One of the same form whose blob is here: a payload, packed.
+    let mut packed = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzEncoder::new(&b"{\"n\":1}"[..], flate2::Compression::fast()), &mut packed)
+        .expect("packs");
+    let key = format!("P/{}.bin", "0".repeat(32));
+    bucket.put(&Path::from(key.as_str()), packed.into()).await.expect("put");
+    let envelope =
+        serde_json::json!({"isOffloaded": true, "inlineState": null, "offloadedState": {"offloadKey": key, "storageProvider": "AwsS3"}});
+    let row = ProjectionRow { body: RowBody::Inline(envelope.to_string().into()), ..row };
+    assert_eq!(sekiban.state_of(&row).await.expect("opens").expect("a state"), "{\"n\":1}");
 }
 
 /// First the blob, then the row: whoever dies in between, a row names what is there, and what no row names is collected.
@@ -204,4 +214,41 @@ async fn rows_and_heartbeats_are_listed_and_deleted_for_one_service_alone() {
     for row in other.scan_rows().await.expect("rows") {
         assert!(other.state_of(&row).await.expect("there").is_some());
     }
+}
+
+/// By the settings alone, on the S3 of the endpoint, where one is given; without one there is no S3 to speak to, and the requests are seen elsewhere.
+#[tokio::test]
+async fn a_bucket_of_the_settings_is_written_read_and_collected() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let Ok(endpoint) = std::env::var("FENCEPOST_TEST_ENDPOINT") else { return };
+    let name = format!("test-{}", Env::system().new_id().simple());
+    let host = endpoint.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let mut stream = tokio::net::TcpStream::connect(&host).await.expect("the endpoint answers");
+    let request = format!("PUT /{name} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("asks");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let settings = serde_json::json!({
+        "AWS": { "Region": "us-east-1" },
+        "S3BlobStorage": { "BucketName": name, "Prefix": "pre/fix", "ServiceUrl": endpoint, "ForcePathStyle": true },
+    });
+    let settings = fencepost::sekiban::Settings::from_json(&settings.to_string()).expect("settings");
+    let bench = Bench::new();
+    let opened = async || open(bench.builder("").settings(&settings).expect("settings")).await.sekiban().expect("sekiban");
+    let (writer, state) = (opened().await, noise(400_000));
+    for (events, expect) in [(1, None), (2, Some(Control { revision: 1, ..Control::default() }))] {
+        let row = writer.row_of(&folded(events), &state).expect("row");
+        let done = match expect {
+            None => writer.create_row(&row).await,
+            Some(control) => writer.replace_row(&row, control).await,
+        };
+        assert!(matches!(done, Ok(RowWrite::Committed(_))), "{done:?}");
+    }
+    let reader = opened().await;
+    let row = reader.projection_row("Rooms", "1.0.0").await.expect("reads").expect("there");
+    assert!(matches!(&row.body, RowBody::Offloaded { key, .. } if key.starts_with("pre/fix/default/Rooms/1.0.0/")), "{row:?}");
+    let collected = reader.collect_blobs(Duration::ZERO).await.expect("gc");
+    assert_eq!((collected.seen, collected.deleted), (2, 1));
+    assert_eq!(reader.state_of(&row).await.expect("opens").expect("a state"), state);
 }
