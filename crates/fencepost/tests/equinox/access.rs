@@ -197,6 +197,25 @@ async fn a_token_that_guards_snapshots_conflicts_with_their_change() {
     assert!(matches!(Memory::new().append(&stream, state("x")).await, Err(Error::Refused(_))), "elsewhere it is refused");
 }
 
+/// A state that leaves no room for the Tip's events: they are calved, and no event is announced.
+#[tokio::test]
+async fn a_large_state_alone_calves_the_events() {
+    let opened = golden::open("orders", "&tip_bytes=2000").await;
+    let (streams, stream) = (opened.store.streams(), name("Counter-1"));
+    streams.append(&stream, step(&["a", "b"])).await.expect("appends");
+    let env = Env::seeded(5);
+    let noise: Vec<u8> = (0..1_900).map(|_| env.below(256) as u8).collect();
+    streams.append(&stream, Step::rolling([Snapshot::new("Snapshotted", noise.clone())])).await.expect("rolls");
+    let tip = opened.item("Counter-1", TIP).await.expect("a Tip");
+    assert_eq!((n(&tip, "n"), n(&tip, "a"), list(&tip, "e").len(), unfolds(&tip)), (2, 0, 0, vec![("Snapshotted".into(), 2)]));
+    assert!(tip["e"].as_l().is_ok() && opened.item("Counter-1", 0).await.is_some());
+    let last = streams.load(&stream, LoadOptions::default().latest()).await.expect("loads");
+    assert_eq!(last.events[0].event_type.as_str(), "Noted", "the event in the calf, not the state");
+    streams.append(&stream, step(&["c"])).await.expect("appends");
+    assert_eq!(streams.load(&stream, LoadOptions::default()).await.expect("loads").events.len(), 3);
+    assert_eq!(opened.store.verify(&|_| ()).await.expect("verifies").findings, []);
+}
+
 #[tokio::test]
 async fn the_last_event_is_found_in_the_tip_wherever_the_events_are() {
     let opened = golden::open("orders", "").await;
