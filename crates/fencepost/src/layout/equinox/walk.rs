@@ -51,7 +51,9 @@ impl Equinox {
             (Some(after), false) => (after, u64::MAX),
             (Some(after), true) => (0, after.saturating_sub(1)),
         };
-        let find = Find { freshness: freshness(options.consistency), reverse: backwards, limit: Some(self.page()), ..self.whole(stream) };
+        // Every item is paid for whole: where few events are asked for, few items at first.
+        let first = if options.limit.is_some() { 1 } else { self.page() };
+        let find = Find { freshness: freshness(options.consistency), reverse: backwards, limit: Some(first), ..self.whole(stream) };
         let walk = Walk {
             store: self,
             op: self.dynamo().long_op(),
@@ -90,14 +92,13 @@ impl Walk<'_> {
             if self.asked.0 >= self.asked.1 {
                 return Ok(None);
             }
-            if !self.backwards && self.asked.0 > 0 {
-                self.begin_inside().await?;
-            }
+            self.begin_inside().await?;
         }
         while self.batches.is_empty() {
             let Some(start) = self.page.take() else { return self.ended().await };
             let (items, after) = self.store.dynamo().page(&self.op, &self.find, start).await?;
             self.page = after.map(Some);
+            self.find.limit = self.find.limit.map(|limit| limit.saturating_mul(2).min(self.store.page()));
             for item in &items {
                 let kind = if item::is_tip(item) { Kind::Tip } else { Kind::Calf };
                 self.batches.push_back((item::batch(item)?, kind));
@@ -133,13 +134,22 @@ impl Walk<'_> {
 
     /// The calf that holds the first event asked for, if it is in a calf, is the last one that begins at or below it.
     async fn begin_inside(&mut self) -> Result<()> {
-        let at = self.asked.0;
+        let at = match self.backwards {
+            false if self.asked.0 > 0 => self.asked.0,
+            true if self.asked.1 < item::TIP => self.asked.1 - 1,
+            _ => return Ok(()),
+        };
         let find = Find { reverse: true, limit: Some(1), ..self.find.clone() };
         let find = find.range(Range::Before(RANGE.into(), number(at.saturating_add(1).min(item::TIP))));
         let (items, _) = self.store.dynamo().page(&self.op, &find, None).await?;
-        if let Some(item) = items.first() {
-            let batch = item::batch(item)?;
+        let Some(batch) = items.first().map(item::batch).transpose()? else { return Ok(()) };
+        if !self.backwards {
             self.find = self.find.clone().range(Range::From(RANGE.into(), number(batch.next)));
+            self.batches.push_back((batch, Kind::Calf));
+        } else if batch.next > at {
+            // Nothing behind it is asked for, the Tip neither.
+            self.met_tip = true;
+            self.find = self.find.clone().range(Range::Before(RANGE.into(), number(batch.base())));
             self.batches.push_back((batch, Kind::Calf));
         }
         Ok(())
