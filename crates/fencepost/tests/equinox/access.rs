@@ -297,6 +297,35 @@ async fn what_is_a_moment_old_is_never_folded_wrongly() {
     assert_eq!(decided, Units { read: 0.5, write: 1.0, requests: 2 });
 }
 
+/// Replicas that know of some items and not yet of others, in any order: what is read of them has no gap and nothing twice.
+#[tokio::test]
+async fn what_a_replica_has_seen_in_part_is_read_without_a_gap() {
+    for seed in 0..6 {
+        let (first, second) = (Engine::memory().expect("an engine"), Engine::memory().expect("an engine"));
+        let lag = Lag::new(first.http_client(), second.http_client(), seed);
+        let builder = Store::builder("memory:?layout=equinox&table=orders&tip_events=2&page=3").expect("url");
+        let streams = builder.http_client(lag.http_client()).open().await.expect("opens").streams();
+        let (stream, env) = (name("Counter-1"), Env::seeded(seed));
+        for n in 0..24 {
+            streams.append(&stream, step(&[&n.to_string()])).await.expect("appends");
+            for _ in 0..env.below(4) {
+                lag.apply_any().await;
+            }
+            let versions = |events: Vec<fencepost::Recorded>| events.iter().filter_map(|event| event.version).collect::<Vec<_>>();
+            let forwards = streams.read_stream(&stream, StreamReadOptions::default().eventual()).await;
+            let forwards = versions(forwards.unwrap_or_else(|error| panic!("seed {seed}, {n}: {error}")));
+            let backwards = streams.read_stream(&stream, StreamReadOptions::default().backwards().eventual()).await;
+            let mut backwards = versions(backwards.unwrap_or_else(|error| panic!("seed {seed}, {n}: {error}")));
+            backwards.reverse();
+            let loaded = streams.load(&stream, LoadOptions::default().eventual()).await;
+            let loaded = versions(loaded.unwrap_or_else(|error| panic!("seed {seed}, {n}: {error}")).events);
+            for read in [forwards, backwards, loaded] {
+                assert_eq!(read, (1..=read.len() as u64).collect::<Vec<_>>(), "seed {seed}, {n}");
+            }
+        }
+    }
+}
+
 async fn counter_streams(engine: &Engine) -> Arc<dyn StreamStore> {
     let builder = Store::builder("memory:?layout=equinox&table=orders").expect("url");
     builder.http_client(engine.http_client()).open().await.expect("opens").streams()

@@ -104,6 +104,9 @@ impl Walk<'_> {
                 self.batches.push_back((item::batch(item)?, kind));
             }
         }
+        if self.backwards && !self.met_tip && self.batches.front().is_some_and(|(_, kind)| *kind == Kind::Calf) {
+            self.fetch_tip().await?;
+        }
         let Some((mut batch, kind)) = self.batches.pop_front() else { return Ok(None) };
         self.met_tip |= kind == Kind::Tip;
         let enters = if self.backwards { batch.next } else { batch.base() };
@@ -111,6 +114,9 @@ impl Walk<'_> {
             Some(joins) if joins != enters => return self.mend(batch, kind, joins).await.map(Some),
             // The first one begins where nothing was pruned, or behind it.
             None if !self.backwards && kind != Kind::Archived && enters > self.asked.0 => {
+                if self.read_strongly(None) {
+                    return Ok(Some(Vec::new()));
+                }
                 if let Some(events) = self.archived_first(batch.clone(), kind).await? {
                     return Ok(Some(events));
                 }
@@ -155,12 +161,38 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// A replica may lack what lies before everything that it has: from here on it is not asked. False where none was.
+    fn read_strongly(&mut self, below: Option<u64>) -> bool {
+        if self.find.freshness == Freshness::Strong {
+            return false;
+        }
+        let find = Find { freshness: Freshness::Strong, ..self.find.clone() };
+        self.find = match below {
+            None => find,
+            Some(below) => find.range(Range::Before(RANGE.into(), number(below))),
+        };
+        (self.page, self.begun, self.met_tip) = (Some(None), below.is_some(), below.is_some());
+        self.batches.clear();
+        true
+    }
+
+    /// Where calves were seen, the Tip must be there: a replica may not have it yet.
+    async fn fetch_tip(&mut self) -> Result<()> {
+        let tip = match self.find.freshness {
+            Freshness::Eventual => self.store.tip(&self.op, self.stream, Freshness::Strong).await?,
+            Freshness::Strong => None,
+        };
+        let tip = tip.ok_or_else(|| without_a_tip(self.stream))?;
+        self.batches.push_front((tip.batch, Kind::Tip));
+        Ok(())
+    }
+
     /// Calves and Tip are written together, and may be seen in part: what is there twice is told once, what is not there yet is read again.
     async fn mend(&mut self, batch: Batch, kind: Kind, joins: u64) -> Result<Vec<Result<Recorded>>> {
         let enters = if self.backwards { batch.next } else { batch.base() };
         let (low, high) = (joins.min(enters), joins.max(enters));
         let missing = (joins < enters) != self.backwards;
-        let at_tip = kind == Kind::Tip || (self.backwards && self.met_tip);
+        let at_tip = kind == Kind::Tip || (self.backwards && self.met_tip) || self.find.freshness == Freshness::Eventual;
         if !at_tip {
             return Err(gap(self.stream, low, high));
         }
@@ -215,10 +247,14 @@ impl Walk<'_> {
     async fn ended(&mut self) -> Result<Option<Vec<Result<Recorded>>>> {
         let Some(joins) = self.joins else { return Ok(None) };
         if !self.met_tip {
-            return Err(without_a_tip(self.stream));
+            self.fetch_tip().await?;
+            return Ok(Some(Vec::new()));
         }
         if !self.backwards || joins <= self.asked.0 {
             return Ok(None);
+        }
+        if self.read_strongly(Some(joins)) {
+            return Ok(Some(Vec::new()));
         }
         if self.find.table == self.store.archive() {
             self.joins = None;
