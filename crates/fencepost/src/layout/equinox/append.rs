@@ -253,7 +253,11 @@ impl Equinox {
 
     /// The conflict, with what the caller does not know yet.
     async fn conflict(&self, op: &Op, commit: &Commit<'_>, run: &Run, from: u64) -> Result<Error> {
-        let new = self.from(op, commit.stream, from, run.tip.as_ref(), Freshness::Strong).await?;
+        let new = match self.from(op, commit.stream, from, run.tip.as_ref(), Freshness::Strong).await {
+            // Some of them are pruned, or cannot be read: that is for who reads on to hear, and a conflict it is all the same.
+            Err(Error::Corrupt(_)) => return Ok(Error::conflict(Vec::new(), None)),
+            new => new?,
+        };
         // Where snapshots are guarded, they are what is new, and must be read.
         let token = (commit.step.guards == Guards::Events).then(|| Held::seal(commit.stream, run.tip.as_ref()));
         Ok(Error::conflict(new, token))
