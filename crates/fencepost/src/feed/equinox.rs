@@ -38,9 +38,11 @@ const LOOKS: u32 = 8;
 #[derive(Debug, Clone)]
 pub(crate) struct Appends {
     store: Equinox,
-    /// The closed epochs of each partition that do not have the event that was asked for last.
-    passed: Arc<Mutex<Option<(Position, BTreeMap<u32, u32>)>>>,
+    passed: Arc<Mutex<Option<Passed>>>,
 }
+
+/// An event that was asked for, and below which epoch of each partition it is not.
+type Passed = (Position, BTreeMap<u32, u32>);
 
 impl Appends {
     pub(crate) fn new(store: Equinox) -> Self {
@@ -456,12 +458,16 @@ mod tests {
 
     #[test]
     fn what_was_handed_over_is_not_again_and_what_was_left_out_is() {
-        assert_eq!(parts(None, 3..5), (vec![3..5], (3, 5)));
+        let parts = |handed, span| {
+            let (parts, handed) = parts(handed, span);
+            (parts.into_iter().map(|part| (part.start, part.end)).collect::<Vec<_>>(), handed)
+        };
+        assert_eq!(parts(None, 3..5), (vec![(3, 5)], (3, 5)));
         assert_eq!(parts(Some((0, 5)), 2..5), (vec![], (0, 5)), "again");
-        assert_eq!(parts(Some((0, 5)), 4..7), (vec![5..7], (0, 7)), "in part");
-        assert_eq!(parts(Some((0, 5)), 8..9), (vec![5..9], (0, 9)), "a hole");
-        assert_eq!(parts(Some((4, 9)), 2..6), (vec![2..4], (2, 9)), "late");
-        assert_eq!(parts(Some((4, 9)), 1..2), (vec![1..2], (4, 9)), "late, and not joined");
-        assert_eq!(parts(Some((4, 6)), 1..8), (vec![1..4, 6..8], (1, 8)), "late, and new");
+        assert_eq!(parts(Some((0, 5)), 4..7), (vec![(5, 7)], (0, 7)), "in part");
+        assert_eq!(parts(Some((0, 5)), 8..9), (vec![(5, 9)], (0, 9)), "a hole");
+        assert_eq!(parts(Some((4, 9)), 2..6), (vec![(2, 4)], (2, 9)), "late");
+        assert_eq!(parts(Some((4, 9)), 1..2), (vec![(1, 2)], (4, 9)), "late, and not joined");
+        assert_eq!(parts(Some((4, 6)), 1..8), (vec![(1, 4), (6, 8)], (1, 8)), "late, and new");
     }
 }

@@ -242,7 +242,7 @@ fn losses(from: &Party, to: &Party) -> Vec<Loss> {
         let why = format!(
             "with more than {} distinct tags are split, and no longer all or nothing; one event may carry {}",
             tags_of_one(destination),
-            destination.max_tags.saturating_sub(1)
+            destination.max_tags.saturating_sub(1).max(1)
         );
         lost("commits", &why);
     }

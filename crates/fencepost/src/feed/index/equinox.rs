@@ -162,12 +162,12 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Every event counts as a commit: which were appended together is not stored.
+/// Every event counts as a commit, since which were appended together is not stored; and every entry as an epoch, since that is what is put.
 fn add(so_far: &mut IndexProgress, put: Put) {
-    so_far.epochs += put.closed;
+    so_far.epochs += put.entries;
     so_far.commits += put.events;
     so_far.races_lost += put.races_lost;
-    metrics::counter!("fencepost_index_epochs_total").increment(put.closed);
+    metrics::counter!("fencepost_index_epochs_total").increment(put.entries);
     metrics::counter!("fencepost_index_commits_total").increment(put.events);
 }
 
