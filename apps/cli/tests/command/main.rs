@@ -1,6 +1,7 @@
 //! The command as a shell sees it: arguments, stdin, stdout, stderr and exit codes of the built binary.
 
 mod arguments;
+mod cost;
 mod demo;
 mod errors;
 mod following;
