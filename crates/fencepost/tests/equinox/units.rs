@@ -96,7 +96,7 @@ async fn a_few_events_of_a_long_stream_cost_little() {
     assert!(since.units.read <= 3.0, "{}", since.units);
 }
 
-/// 200 appends of one event of 500 bytes that do not compress, by the size of the Tip: what one event costs in the end. The specification
+/// 200 appends of one event of 502 bytes that do not compress, by the size of the Tip: what one event costs in the end. The specification
 /// measured the same on DynamoDB Local with equinox-js.
 #[tokio::test]
 async fn the_larger_the_tip_the_more_an_event_costs() {
