@@ -195,6 +195,7 @@ async fn what_stays_unanswered_is_in_doubt_and_the_repeat_settles_it() {
                 bench.faults.script(Rule::on(write).suffer(fault.clone()));
                 let answer = bench.streams.append(&name("User-a"), given.into_iter().fold(two(), Step::commit)).await;
                 let Err(Error::InDoubt(doubt)) = answer else { panic!("{told}: {answer:?}") };
+                assert!(!doubt.to_string().contains("nothing was recorded"), "{told}: {doubt}");
                 assert_eq!(bench.recorded().await, 1 + landed, "{told}");
                 let other = bench.other().await;
                 other.append(&name("User-a"), step(&["another's"])).await.expect("another's");

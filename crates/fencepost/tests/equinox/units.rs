@@ -77,7 +77,8 @@ async fn a_few_events_of_a_long_stream_cost_little() {
         streams.append(&stream, Step::new(events)).await.expect("appends");
     }
     let read = fencepost::StreamReadOptions::default;
-    // Calves of 15 events and 8 KB: by the number of requests, none of which asks for more items than it needs, twice as many at most.
+    // Calves of 15 events and 8 KB: by the number of requests, none of which asks for a whole page of them.
+    faults.script(fencepost::testing::Rule::on("Query").holding("\"Limit\":32").internal_error());
     for (options, first, count, requests) in [
         (read().limit(3), 1, 3, 1),
         (read().after(400).limit(32), 401, 32, 3),
@@ -95,7 +96,7 @@ async fn a_few_events_of_a_long_stream_cost_little() {
     assert!(since.units.read <= 3.0, "{}", since.units);
 }
 
-/// 200 appends of one event of 500 bytes that do not compress, by the size of the Tip: what one event costs in the end. The specification
+/// 200 appends of one event of 502 bytes that do not compress, by the size of the Tip: what one event costs in the end. The specification
 /// measured the same on DynamoDB Local with equinox-js.
 #[tokio::test]
 async fn the_larger_the_tip_the_more_an_event_costs() {

@@ -332,7 +332,11 @@ fn give_up(commit: &Commit<'_>, run: &Run, failure: Failure) -> Error {
         Some((began, seen)) if (run.doubt || failure.doubt) && !failure.error.is_conflict() => Error::InDoubt(Box::new(InDoubt {
             commit: commit.id,
             base: Began::new(commit.stream, *began, commit.once, seen.clone()).seal(LAYOUT),
-            message: failure.error.to_string(),
+            message: match failure.error {
+                // Without its own "nothing was recorded".
+                Error::Unavailable(unavailable) => unavailable.message,
+                other => other.to_string(),
+            },
         })),
         _ => failure.error,
     }
