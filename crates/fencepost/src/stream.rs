@@ -146,7 +146,6 @@ pub struct Step {
     pub(crate) expect: Expect,
     pub(crate) events: Vec<Event>,
     pub(crate) snapshots: Vec<Snapshot>,
-    #[cfg_attr(not(feature = "dynamo"), expect(dead_code, reason = "only a layout on DynamoDB has a place for it"))]
     pub(crate) keep_last: bool,
     pub(crate) guards: Guards,
     pub(crate) commit: Option<CommitId>,

@@ -186,7 +186,9 @@ pub(super) async fn run<S: Subject, R: Send>(
                 match append(subject, options, &limit, &events, &read).await {
                     Ok((committed, ours)) => {
                         units += committed.units;
-                        let after = committed.token.clone().filter(|_| ours).zip(subject.after(&read.state, &events));
+                        // Under a key, what was recorded may be in the state already.
+                        let after =
+                            committed.token.clone().filter(|_| ours && options.commit.is_none()).zip(subject.after(&read.state, &events));
                         match after {
                             Some((token, state)) => keep(kept, Read { state, token: Some(token), ..read }, Some(asked)).await,
                             None => keep(kept, read, None).await,

@@ -14,11 +14,13 @@ pub(crate) struct Began {
     pub(crate) version: u64,
     /// Whether the caller had given the commit id.
     pub(crate) once: bool,
+    /// What else the layout knew of the stream then.
+    pub(crate) seen: Vec<u8>,
 }
 
 impl Began {
-    pub(crate) fn new(stream: &StreamName, version: u64, once: bool) -> Self {
-        Self { stream: stream.as_str().into(), version, once }
+    pub(crate) fn new(stream: &StreamName, version: u64, once: bool, seen: Vec<u8>) -> Self {
+        Self { stream: stream.as_str().into(), version, once, seen }
     }
     pub(crate) fn seal(&self, layout: &str) -> Base {
         Base::seal(layout, self)

@@ -197,6 +197,25 @@ async fn a_token_that_guards_snapshots_conflicts_with_their_change() {
     assert!(matches!(Memory::new().append(&stream, state("x")).await, Err(Error::Refused(_))), "elsewhere it is refused");
 }
 
+/// A state that leaves no room for the Tip's events: they are calved, and no event is announced.
+#[tokio::test]
+async fn a_large_state_alone_calves_the_events() {
+    let opened = golden::open("orders", "&tip_bytes=2000").await;
+    let (streams, stream) = (opened.store.streams(), name("Counter-1"));
+    streams.append(&stream, step(&["a", "b"])).await.expect("appends");
+    let env = Env::seeded(5);
+    let noise: Vec<u8> = (0..1_900).map(|_| env.below(256) as u8).collect();
+    streams.append(&stream, Step::rolling([Snapshot::new("Snapshotted", noise.clone())])).await.expect("rolls");
+    let tip = opened.item("Counter-1", TIP).await.expect("a Tip");
+    assert_eq!((n(&tip, "n"), n(&tip, "a"), list(&tip, "e").len(), unfolds(&tip)), (2, 0, 0, vec![("Snapshotted".into(), 2)]));
+    assert!(tip["e"].as_l().is_ok() && opened.item("Counter-1", 0).await.is_some());
+    let last = streams.load(&stream, LoadOptions::default().latest()).await.expect("loads");
+    assert_eq!(last.events[0].event_type.as_str(), "Noted", "the event in the calf, not the state");
+    streams.append(&stream, step(&["c"])).await.expect("appends");
+    assert_eq!(streams.load(&stream, LoadOptions::default()).await.expect("loads").events.len(), 3);
+    assert_eq!(opened.store.verify(&|_| ()).await.expect("verifies").findings, []);
+}
+
 #[tokio::test]
 async fn the_last_event_is_found_in_the_tip_wherever_the_events_are() {
     let opened = golden::open("orders", "").await;
@@ -276,6 +295,35 @@ async fn what_is_a_moment_old_is_never_folded_wrongly() {
     add(&eventual, "Counter-2", 1).await;
     let decided = add(&eventual, "Counter-2", 1).await;
     assert_eq!(decided, Units { read: 0.5, write: 1.0, requests: 2 });
+}
+
+/// Replicas that know of some items and not yet of others, in any order: what is read of them has no gap and nothing twice.
+#[tokio::test]
+async fn what_a_replica_has_seen_in_part_is_read_without_a_gap() {
+    for seed in 0..6 {
+        let (first, second) = (Engine::memory().expect("an engine"), Engine::memory().expect("an engine"));
+        let lag = Lag::new(first.http_client(), second.http_client(), seed);
+        let builder = Store::builder("memory:?layout=equinox&table=orders&tip_events=2&page=3").expect("url");
+        let streams = builder.http_client(lag.http_client()).open().await.expect("opens").streams();
+        let (stream, env) = (name("Counter-1"), Env::seeded(seed));
+        for n in 0..24 {
+            streams.append(&stream, step(&[&n.to_string()])).await.expect("appends");
+            for _ in 0..env.below(4) {
+                lag.apply_any().await;
+            }
+            let versions = |events: Vec<fencepost::Recorded>| events.iter().filter_map(|event| event.version).collect::<Vec<_>>();
+            let forwards = streams.read_stream(&stream, StreamReadOptions::default().eventual()).await;
+            let forwards = versions(forwards.unwrap_or_else(|error| panic!("seed {seed}, {n}: {error}")));
+            let backwards = streams.read_stream(&stream, StreamReadOptions::default().backwards().eventual()).await;
+            let mut backwards = versions(backwards.unwrap_or_else(|error| panic!("seed {seed}, {n}: {error}")));
+            backwards.reverse();
+            let loaded = streams.load(&stream, LoadOptions::default().eventual()).await;
+            let loaded = versions(loaded.unwrap_or_else(|error| panic!("seed {seed}, {n}: {error}")).events);
+            for read in [forwards, backwards, loaded] {
+                assert_eq!(read, (1..=read.len() as u64).collect::<Vec<_>>(), "seed {seed}, {n}");
+            }
+        }
+    }
 }
 
 async fn counter_streams(engine: &Engine) -> Arc<dyn StreamStore> {

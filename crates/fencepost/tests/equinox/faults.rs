@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost::testing::{Chances, Fault, Faults, Gate, Keep, Rule};
-use fencepost::{CommitId, Engine, Env, Error, Expect, LoadOptions, Reason, Snapshot, Step, Store, StreamStore, Timeouts};
+use fencepost::{
+    CommitId, Engine, Env, Error, Expect, LoadOptions, Reason, Snapshot, Step, Store, StreamReadOptions, StreamStore, StreamStoreExt,
+    Timeouts,
+};
 
 use super::{name, step};
 
@@ -245,6 +248,71 @@ async fn without_the_request_token_and_its_reasons_the_tip_settles() {
         bench.faults.script(Rule::on("TransactWriteItems").nth(2).hide_reasons(keep));
         let late = bench.streams.append(&name("User-a"), two().expect(Expect::Version(3))).await;
         assert!(late.is_err_and(|error| error.is_conflict()), "{keep:?}");
+    }
+}
+
+/// A state without events: what was lost is settled by the marks too, while others roll it on.
+#[tokio::test]
+async fn a_rolled_state_whose_answer_was_lost_is_settled() {
+    for (fault, landed) in [(Fault::LoseResponse, true), (Fault::LoseRequest, false)] {
+        for others in [0, 1, 5] {
+            let bench = Bench::on(Engine::memory().expect("engine"), "layout=equinox").await;
+            let state = |state: &str| Step::rolling([Snapshot::new("Snapshotted", state.to_owned())]);
+            let stream = name("User-r");
+            bench.streams.append(&stream, state("first")).await.expect("rolls");
+            let load = LoadOptions::default().snapshot(["Snapshotted"]);
+            let token = bench.streams.load(&stream, load.clone()).await.expect("loads").token;
+            bench.faults.script(Rule::on("UpdateItem").nth(1).suffer(fault.clone()));
+            let gate = Gate::new();
+            bench.faults.script(Rule::on("UpdateItem").nth(2).pause_before(&gate));
+            let (streams, ours) = (bench.streams.clone(), state("ours").expect(Expect::Token(token)));
+            let task = tokio::spawn(async move { streams.append(&name("User-r"), ours).await });
+            gate.reached(1).await;
+            let other = bench.other().await;
+            for n in 0..others {
+                let token = other.load(&stream, load.clone()).await.expect("loads").token;
+                other.append(&stream, state(&format!("another's {n}")).expect(Expect::Token(token))).await.expect("rolls");
+            }
+            gate.open();
+            let answer = task.await.expect("no panic");
+            let told = format!("{fault:?} {others}: {answer:?}");
+            match landed || others == 0 {
+                true => assert_eq!(answer.expect(&told).version, Some(0), "{told}"),
+                false => assert!(answer.is_err_and(|error| error.is_conflict()), "{told}"),
+            }
+        }
+    }
+}
+
+/// A prune that is cut short leaves no gap, and goes on the next time; one whose answers are lost is told what it did.
+#[tokio::test]
+async fn a_prune_may_end_anywhere() {
+    for (write, nth) in [("DeleteItem", 1), ("DeleteItem", 2), ("UpdateItem", 1)] {
+        for fault in [Fault::LoseResponse, Fault::LoseRequest, Fault::Throttle, Fault::DeliverTwice] {
+            for for_good in [false, true] {
+                let told = format!("{write} {nth} {fault:?} {for_good}");
+                let engine = Engine::memory().expect("engine");
+                let faults = Faults::new(engine.http_client(), 1);
+                let store = open("layout=equinox&tip_events=2", faults.http_client()).await;
+                for n in 0..6 {
+                    store.streams().append(&name("User-a"), step(&[&n.to_string()])).await.expect("appends");
+                }
+                let rule = Rule::on(write);
+                let rule = if for_good { rule } else { rule.nth(nth) };
+                faults.script(rule.suffer(fault.clone()));
+                let equinox = store.equinox().expect("equinox");
+                let first = equinox.prune(&name("User-a"), 6).await;
+                faults.calm();
+                assert_eq!(store.verify(&|_| ()).await.expect("verifies").findings, [], "{told}");
+                let again = equinox.prune(&name("User-a"), 6).await.expect("prunes");
+                assert_eq!(again.first, 6, "{told}");
+                if let Ok(first) = first {
+                    assert_eq!((first.first, again.deleted), (6, 0), "{told}");
+                }
+                let left = store.streams().read_stream(&name("User-a"), StreamReadOptions::default().after(5)).await.expect("reads");
+                assert_eq!(left.len(), 1, "{told}");
+            }
+        }
     }
 }
 

@@ -197,6 +197,9 @@ async fn a_is_zero_on_trim_and_on_snapshots_alone() {
     streams.append(&name("Cart-1"), step(&["f"]).expect(Expect::Token(loaded.token))).await.expect("appends");
     let all = streams.load(&name("Cart-1"), LoadOptions::default()).await.expect_err("they were pruned").to_string();
     assert!(all.contains("before version 6 were pruned") && all.contains(&format!("{}-archive", opened.table)), "{all}");
+    let late = streams.append(&name("Cart-1"), step(&["x"]).expect(Expect::Version(1))).await.expect_err("late");
+    let Error::Conflict(conflict) = late else { panic!("{late}") };
+    assert!(conflict.events.is_empty() && conflict.token.is_none(), "what is new is not all there: it must be read");
     streams.append(&name("Cart-2"), Step::rolling([Snapshot::new("Snapshotted", "{}")])).await.expect("rolls");
     assert_eq!(n(&opened.item("Cart-2", TIP).await.expect("a Tip"), "a"), 0);
     assert_eq!(opened.store.verify(&|_| ()).await.expect("verifies").findings, []);

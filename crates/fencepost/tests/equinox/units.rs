@@ -64,6 +64,37 @@ async fn a_load_from_a_snapshot_is_one_request_wherever_the_events_are() {
     assert_eq!(streams.load(&name("Cart-1"), since).await.expect("loads").units, units(1.0, 0.0, 1));
 }
 
+/// Few events out of a long stream, wherever they are: as few calves, and never all that are older or newer.
+#[tokio::test]
+async fn a_few_events_of_a_long_stream_cost_little() {
+    let engine = fencepost::Engine::memory().expect("an engine");
+    let faults = fencepost::testing::Faults::new(engine.http_client(), 1);
+    let url = "memory:?layout=equinox&table=orders&tip_bytes=8192";
+    let store = fencepost::Store::builder(url).expect("url").http_client(faults.http_client()).open().await.expect("opens");
+    let (streams, stream, env) = (store.streams(), name("Cart-1"), Env::seeded(1));
+    for _ in 0..60 {
+        let events = (0..15).map(|_| Event::new("Added", noise(&env, 500)).expect("an event"));
+        streams.append(&stream, Step::new(events)).await.expect("appends");
+    }
+    let read = fencepost::StreamReadOptions::default;
+    // Calves of 15 events and 8 KB: by the number of requests, none of which asks for more items than it needs, twice as many at most.
+    for (options, first, count, requests) in [
+        (read().limit(3), 1, 3, 1),
+        (read().after(400).limit(32), 401, 32, 3),
+        (read().after(885).limit(3), 886, 3, 3),
+        (read().backwards().limit(3), 900, 3, 1),
+        (read().backwards().after(401).limit(3), 400, 3, 1),
+        (read().backwards().after(401).limit(32), 400, 32, 3),
+    ] {
+        let before = faults.log().len();
+        let events = fencepost::StreamStoreExt::read_stream(&*streams, &stream, options).await.expect("reads");
+        assert_eq!((events[0].version, events.len()), (Some(first), count), "{options:?}");
+        assert!(faults.log().len() - before <= requests, "{options:?}: {} requests", faults.log().len() - before);
+    }
+    let since = streams.load(&stream, LoadOptions::default().latest()).await.expect("loads");
+    assert!(since.units.read <= 3.0, "{}", since.units);
+}
+
 /// 200 appends of one event of 500 bytes that do not compress, by the size of the Tip: what one event costs in the end. The specification
 /// measured the same on DynamoDB Local with equinox-js.
 #[tokio::test]

@@ -30,8 +30,8 @@ struct Commit<'a> {
 /// How far an append has come.
 struct Run {
     tip: Option<Tip>,
-    /// The version behind which it was first tried, once it was.
-    began: Option<u64>,
+    /// The version behind which it was first tried, once it was, and the newest of the Tip's marks then.
+    began: Option<(u64, Vec<u8>)>,
     /// A try was sent whose answer was lost, here or in another process.
     doubt: bool,
 }
@@ -88,7 +88,7 @@ impl Equinox {
             return self.found(op, &commit, &known);
         }
         let tip = self.known_tip(op, stream, &step.expect).await?;
-        let mut run = Run { tip, began: began.as_ref().map(|began| began.version), doubt: began.is_some() };
+        let mut run = Run { tip, began: began.as_ref().map(|began| (began.version, began.seen.clone())), doubt: began.is_some() };
         for race in 0..RACES {
             match self.attempt(op, &commit, &mut run).await {
                 Ok(Some(committed)) => return Ok(committed),
@@ -200,7 +200,8 @@ impl Equinox {
             writes.push(self.once().write(commit.stream, tip.batch.next, commit.id, &commit.step.events));
             self.once_table(op).await.map_err(sure)?;
         }
-        run.began.get_or_insert(before);
+        let newest = || run.tip.as_ref().map(|tip| tip.marks.newest().to_vec()).unwrap_or_default();
+        run.began.get_or_insert_with(|| (before, newest()));
         let verdicts = match self.dynamo().write(op, WRITES_BY, writes).await {
             Ok(Outcome::Done) => {
                 self.remember(commit.stream, Some(&tip));
@@ -252,7 +253,11 @@ impl Equinox {
 
     /// The conflict, with what the caller does not know yet.
     async fn conflict(&self, op: &Op, commit: &Commit<'_>, run: &Run, from: u64) -> Result<Error> {
-        let new = self.from(op, commit.stream, from, run.tip.as_ref(), Freshness::Strong).await?;
+        let new = match self.from(op, commit.stream, from, run.tip.as_ref(), Freshness::Strong).await {
+            // Some of them are pruned, or cannot be read: that is for who reads on to hear, and a conflict it is all the same.
+            Err(Error::Corrupt(_)) => return Ok(Error::conflict(Vec::new(), None)),
+            new => new?,
+        };
         // Where snapshots are guarded, they are what is new, and must be read.
         let token = (commit.step.guards == Guards::Events).then(|| Held::seal(commit.stream, run.tip.as_ref()));
         Ok(Error::conflict(new, token))
@@ -261,7 +266,7 @@ impl Equinox {
     /// Looks for the commit in the stream from where its first try began: by the id that its caller gave, or by the marks of the Tip. Where
     /// those do not reach back so far, events that say the same leave the matter in doubt.
     async fn look(&self, op: &Op, commit: &Commit<'_>, run: &mut Run) -> Result<Option<Committed>> {
-        let Some(began) = run.began else { return Ok(None) };
+        let Some((began, seen)) = run.began.clone() else { return Ok(None) };
         run.tip = self.tip(op, commit.stream, Freshness::Strong).await?;
         if commit.once {
             let known = self.once().find(op, commit.stream, commit.id).await?;
@@ -279,7 +284,7 @@ impl Equinox {
             let tip = (commit.step.guards == Guards::Events).then_some(tip);
             return Ok(Some(self.committed(op, commit, version, tip)));
         }
-        if tip.marks.reach_behind(began) {
+        if tip.marks.reach_behind(began) || tip.marks.reach_back_to(&seen) {
             return Ok(None);
         }
         let alike = (began..tip.batch.next).find(|version| is_here(version) && !tip.marks.tell_of(*version));
@@ -323,10 +328,10 @@ impl Equinox {
 }
 
 fn give_up(commit: &Commit<'_>, run: &Run, failure: Failure) -> Error {
-    match run.began {
-        Some(began) if (run.doubt || failure.doubt) && !failure.error.is_conflict() => Error::InDoubt(Box::new(InDoubt {
+    match &run.began {
+        Some((began, seen)) if (run.doubt || failure.doubt) && !failure.error.is_conflict() => Error::InDoubt(Box::new(InDoubt {
             commit: commit.id,
-            base: Began::new(commit.stream, began, commit.once).seal(LAYOUT),
+            base: Began::new(commit.stream, *began, commit.once, seen.clone()).seal(LAYOUT),
             message: failure.error.to_string(),
         })),
         _ => failure.error,

@@ -38,6 +38,14 @@ impl Marks {
         entries(&self.0).filter_map(written).filter(move |version| *version >= from)
     }
 
+    /// The newest one: as long as it is among them, all that came after it are.
+    pub(super) fn newest(&self) -> &[u8] {
+        self.0.last_chunk::<ENTRY>().map_or(&[], |entry| entry)
+    }
+    pub(super) fn reach_back_to(&self, newest: &[u8]) -> bool {
+        self.0.chunks_exact(ENTRY).any(|entry| entry == newest)
+    }
+
     /// Whether every commit of ours behind this version is among them.
     pub(super) fn reach_behind(&self, version: u64) -> bool {
         entries(&self.0).next().is_none_or(|(oldest, _)| oldest < version)
@@ -88,6 +96,8 @@ mod tests {
         let two = three.and(4, id(10), 17);
         assert_eq!((two.bytes().len(), two.versions(0, id(9)).next(), two.versions(0, id(8)).next()), (16, Some(3), None));
         assert_eq!((two.reach_behind(3), two.reach_behind(4)), (false, true));
+        assert!(two.reach_back_to(three.newest()) && !two.and(5, id(11), 9).reach_back_to(three.newest()));
+        assert!(!two.reach_back_to(Marks::default().newest()));
         assert_eq!(two.and(5, id(11), 0).bytes().len(), 8);
         assert!(Marks::of(Some(&[1, 2, 3])).bytes().is_empty() && Marks::default().reach_behind(0));
     }

@@ -88,7 +88,11 @@ impl Equinox {
         let find = Find { freshness, reverse: true, limit: Some(1), ..self.whole(stream) };
         let (found, _) = self.dynamo().page(op, &find, None).await?;
         if found.first().is_some_and(|item| !item::is_tip(item)) {
-            return Err(without_a_tip(stream));
+            // A replica may not have it yet.
+            return match freshness {
+                Freshness::Eventual => Box::pin(self.tip(op, stream, Freshness::Strong)).await,
+                Freshness::Strong => Err(without_a_tip(stream)),
+            };
         }
         let tip = found.first().map(item::tip).transpose()?;
         if freshness == Freshness::Strong {
@@ -100,6 +104,14 @@ impl Equinox {
     pub(super) async fn load_stream(&self, op: &Op, stream: &StreamName, options: &LoadOptions) -> Result<Loaded> {
         check_name(stream)?;
         let freshness = freshness(options.consistency);
+        match self.load_with(op, stream, options, freshness).await {
+            // A replica may lack one item of several that belong together.
+            Err(Error::Corrupt(_)) if freshness == Freshness::Eventual => self.load_with(op, stream, options, Freshness::Strong).await,
+            loaded => loaded,
+        }
+    }
+
+    async fn load_with(&self, op: &Op, stream: &StreamName, options: &LoadOptions, freshness: Freshness) -> Result<Loaded> {
         if let Some(since) = &options.since {
             let held = Held::open(since, stream)?;
             let mut tip = self.tip(op, stream, freshness).await?;

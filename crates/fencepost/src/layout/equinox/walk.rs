@@ -51,7 +51,9 @@ impl Equinox {
             (Some(after), false) => (after, u64::MAX),
             (Some(after), true) => (0, after.saturating_sub(1)),
         };
-        let find = Find { freshness: freshness(options.consistency), reverse: backwards, limit: Some(self.page()), ..self.whole(stream) };
+        // Every item is paid for whole: where few events are asked for, few items at first.
+        let first = if options.limit.is_some() { 1 } else { self.page() };
+        let find = Find { freshness: freshness(options.consistency), reverse: backwards, limit: Some(first), ..self.whole(stream) };
         let walk = Walk {
             store: self,
             op: self.dynamo().long_op(),
@@ -90,18 +92,20 @@ impl Walk<'_> {
             if self.asked.0 >= self.asked.1 {
                 return Ok(None);
             }
-            if !self.backwards && self.asked.0 > 0 {
-                self.begin_inside().await?;
-            }
+            self.begin_inside().await?;
         }
         while self.batches.is_empty() {
             let Some(start) = self.page.take() else { return self.ended().await };
             let (items, after) = self.store.dynamo().page(&self.op, &self.find, start).await?;
             self.page = after.map(Some);
+            self.find.limit = self.find.limit.map(|limit| limit.saturating_mul(2).min(self.store.page()));
             for item in &items {
                 let kind = if item::is_tip(item) { Kind::Tip } else { Kind::Calf };
                 self.batches.push_back((item::batch(item)?, kind));
             }
+        }
+        if self.backwards && !self.met_tip && self.batches.front().is_some_and(|(_, kind)| *kind == Kind::Calf) {
+            self.fetch_tip().await?;
         }
         let Some((mut batch, kind)) = self.batches.pop_front() else { return Ok(None) };
         self.met_tip |= kind == Kind::Tip;
@@ -110,6 +114,9 @@ impl Walk<'_> {
             Some(joins) if joins != enters => return self.mend(batch, kind, joins).await.map(Some),
             // The first one begins where nothing was pruned, or behind it.
             None if !self.backwards && kind != Kind::Archived && enters > self.asked.0 => {
+                if self.read_strongly(None) {
+                    return Ok(Some(Vec::new()));
+                }
                 if let Some(events) = self.archived_first(batch.clone(), kind).await? {
                     return Ok(Some(events));
                 }
@@ -133,15 +140,50 @@ impl Walk<'_> {
 
     /// The calf that holds the first event asked for, if it is in a calf, is the last one that begins at or below it.
     async fn begin_inside(&mut self) -> Result<()> {
-        let at = self.asked.0;
+        let at = match self.backwards {
+            false if self.asked.0 > 0 => self.asked.0,
+            true if self.asked.1 < item::TIP => self.asked.1 - 1,
+            _ => return Ok(()),
+        };
         let find = Find { reverse: true, limit: Some(1), ..self.find.clone() };
         let find = find.range(Range::Before(RANGE.into(), number(at.saturating_add(1).min(item::TIP))));
         let (items, _) = self.store.dynamo().page(&self.op, &find, None).await?;
-        if let Some(item) = items.first() {
-            let batch = item::batch(item)?;
+        let Some(batch) = items.first().map(item::batch).transpose()? else { return Ok(()) };
+        if !self.backwards {
             self.find = self.find.clone().range(Range::From(RANGE.into(), number(batch.next)));
             self.batches.push_back((batch, Kind::Calf));
+        } else if batch.next > at {
+            // Nothing behind it is asked for, the Tip neither.
+            self.met_tip = true;
+            self.find = self.find.clone().range(Range::Before(RANGE.into(), number(batch.base())));
+            self.batches.push_back((batch, Kind::Calf));
         }
+        Ok(())
+    }
+
+    /// A replica may lack what lies before everything that it has: from here on it is not asked. False where none was.
+    fn read_strongly(&mut self, below: Option<u64>) -> bool {
+        if self.find.freshness == Freshness::Strong {
+            return false;
+        }
+        let find = Find { freshness: Freshness::Strong, ..self.find.clone() };
+        self.find = match below {
+            None => find,
+            Some(below) => find.range(Range::Before(RANGE.into(), number(below))),
+        };
+        (self.page, self.begun, self.met_tip) = (Some(None), below.is_some(), below.is_some());
+        self.batches.clear();
+        true
+    }
+
+    /// Where calves were seen, the Tip must be there: a replica may not have it yet.
+    async fn fetch_tip(&mut self) -> Result<()> {
+        let tip = match self.find.freshness {
+            Freshness::Eventual => self.store.tip(&self.op, self.stream, Freshness::Strong).await?,
+            Freshness::Strong => None,
+        };
+        let tip = tip.ok_or_else(|| without_a_tip(self.stream))?;
+        self.batches.push_front((tip.batch, Kind::Tip));
         Ok(())
     }
 
@@ -150,7 +192,7 @@ impl Walk<'_> {
         let enters = if self.backwards { batch.next } else { batch.base() };
         let (low, high) = (joins.min(enters), joins.max(enters));
         let missing = (joins < enters) != self.backwards;
-        let at_tip = kind == Kind::Tip || (self.backwards && self.met_tip);
+        let at_tip = kind == Kind::Tip || (self.backwards && self.met_tip) || self.find.freshness == Freshness::Eventual;
         if !at_tip {
             return Err(gap(self.stream, low, high));
         }
@@ -205,10 +247,14 @@ impl Walk<'_> {
     async fn ended(&mut self) -> Result<Option<Vec<Result<Recorded>>>> {
         let Some(joins) = self.joins else { return Ok(None) };
         if !self.met_tip {
-            return Err(without_a_tip(self.stream));
+            self.fetch_tip().await?;
+            return Ok(Some(Vec::new()));
         }
         if !self.backwards || joins <= self.asked.0 {
             return Ok(None);
+        }
+        if self.read_strongly(Some(joins)) {
+            return Ok(Some(Vec::new()));
         }
         if self.find.table == self.store.archive() {
             self.joins = None;
