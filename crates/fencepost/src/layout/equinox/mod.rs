@@ -39,9 +39,9 @@ pub(crate) use self::index_read::{First, Noted};
 pub(crate) use self::index_write::Put;
 use self::item::{Stored, Tip};
 use self::plan::Limits;
+pub use self::prune::Pruned;
 #[cfg(feature = "streams")]
 pub(crate) use self::settings::Fed;
-pub use self::prune::Pruned;
 use self::settings::Missing;
 pub(crate) use self::settings::{Options, check_written};
 use crate::dynamo::table::TableOptions;

@@ -59,7 +59,17 @@ const MAX_PARTITIONS: u64 = 256;
 impl Options {
     pub(crate) fn of(url: &StoreUrl) -> Result<Options> {
         const KNOWN: [&str; 11] = [
-            "index", "archive", "missing", "side", "tip_events", "tip_bytes", "tip_event_bytes", "page", "partitions", "epoch_bytes", "feed",
+            "index",
+            "archive",
+            "missing",
+            "side",
+            "tip_events",
+            "tip_bytes",
+            "tip_event_bytes",
+            "page",
+            "partitions",
+            "epoch_bytes",
+            "feed",
         ];
         url.only(&KNOWN)?;
         let count = |name: &str| -> Result<Option<u64>> {
