@@ -205,7 +205,7 @@ impl Bench<'_> {
 
     /// Until what was written is older than any window in which a feed looks again.
     async fn settle(&self) {
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        self.opened.store.env().sleep(Duration::from_secs(2)).await;
     }
 
     /// Hands over what there is; how many events, and where that ends.
@@ -235,7 +235,7 @@ impl Bench<'_> {
         }
         self.index().await?;
         self.settle().await;
-        let before = before.ok_or_else(|| Refused::Empty { what: "feed" })?;
+        let before = before.ok_or(Refused::Empty { what: "feed" })?;
         let ((events, _), units) = self.opened.measured(self.follow(From::Checkpoint(before))).await?;
         assert_eq!(events, 32);
         Ok(units)

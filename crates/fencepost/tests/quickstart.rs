@@ -21,6 +21,9 @@ fn each_example_has_under_a_hundred_and_twenty_lines_and_tests_itself() {
         let text = std::fs::read_to_string(&file).expect("a text");
         let lines = text.lines().count();
         assert!(lines < 120, "{}: {lines} lines", file.display());
-        assert!(text.contains("given(") && text.contains(".then"), "{} has no cases", file.display());
+        // Those on a peer's tables show the tables, and hold what they show as they run.
+        let cases = text.contains("given(") && text.contains(".then");
+        let held = file.to_string_lossy().ends_with("_table.rs") && text.contains("assert");
+        assert!(cases || held, "{} has no cases", file.display());
     }
 }

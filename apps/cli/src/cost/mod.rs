@@ -143,7 +143,8 @@ fn cost(layout: &str, work: &Workload, of: &Sample, prices: &Prices) -> Cost {
 }
 
 /// What its authors published for a million events a day, with their prices, in dollars a month.
-const SEKIBAN: [(&str, f64); 5] = [("event writes", 50.0), ("tag writes", 50.0), ("index writes", 100.0), ("reads", 30.0), ("storage", 3.0)];
+const SEKIBAN: [(&str, f64); 5] =
+    [("event writes", 50.0), ("tag writes", 50.0), ("index writes", 100.0), ("reads", 30.0), ("storage", 3.0)];
 const SEKIBAN_WRITE_MILLION: f64 = 1.4846;
 const SEKIBAN_READ_MILLION: f64 = 0.2969;
 const SEKIBAN_GIGABYTE_MONTH: f64 = 0.285;
@@ -189,7 +190,13 @@ pub(crate) async fn run(args: Args, out: &mut Output) -> Outcome {
             let parts = [c.table_writes, c.index_writes, c.reads, c.feed, c.streams, c.lambda, c.storage, c.on_demand, c.provisioned];
             [vec![c.layout.clone()], parts.map(dollars).to_vec()].concat()
         }));
-        let mut text = format!("{shown}\n{}", paint.dim(format!("prices of {}, {}; the feed is indexed by Streams or by Lambda, the cheaper is in the sum", prices.date, prices.region)));
+        let mut text = format!(
+            "{shown}\n{}",
+            paint.dim(format!(
+                "prices of {}, {}; the feed is indexed by Streams or by Lambda, the cheaper is in the sum",
+                prices.date, prices.region
+            ))
+        );
         let fewer: Vec<&str> = costs.iter().filter(|c| c.tags < args.work.tags).map(|c| c.layout.as_str()).collect();
         if !fewer.is_empty() {
             text += &format!("\n{}", paint.dim(format!("streams only, so with one tag: {}", fewer.join(", "))));

@@ -186,8 +186,11 @@ impl Bench<'_> {
         }
         let share = |units: f64| units / WAITING as f64;
         let followed = self.meter.take();
-        let feed =
-            Units { read: share(followed.read) * self.work.consumers as f64 + share(indexed.read), write: share(indexed.write), requests: 0 };
+        let feed = Units {
+            read: share(followed.read) * self.work.consumers as f64 + share(indexed.read),
+            write: share(indexed.write),
+            requests: 0,
+        };
         let tags = if self.by_tags() { self.work.tags } else { 1 };
         Ok(Sample { commit, index_writes, load, feed, bytes, streams, tags })
     }
