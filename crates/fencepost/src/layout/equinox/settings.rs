@@ -29,7 +29,6 @@ pub(crate) struct Options {
     pub(super) limits: Limits,
     pub(super) page: i32,
     /// Partitions of the index that its writers use, by the stream's name; its readers read all that there are.
-    #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the index has partitions"))]
     pub(crate) partitions: u32,
     /// Estimated bytes from which on an epoch of the index is closed; none: as the peer has it.
     #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the index has epochs"))]
@@ -40,7 +39,6 @@ pub(crate) struct Options {
 
 /// What the feed hands over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the index is fed from"))]
 pub(crate) enum Fed {
     /// Events as they were recorded.
     Events,
