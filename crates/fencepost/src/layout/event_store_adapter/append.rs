@@ -2,15 +2,16 @@
 
 use super::EventStoreAdapter;
 use super::item::{self, Row, SEQ, SNAPSHOT, VERSION};
-use super::once::{Known, Once, known};
 use super::plan::{Commit, Part, plan};
 use super::settings::Kind;
-use super::token::{Began, End};
+use super::token::End;
 use crate::dynamo::item::{Attributes, Item};
 use crate::dynamo::{Freshness, Op, Outcome, Verdict};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
 use crate::event::{CommitId, StreamName};
 use crate::log::Committed;
+use crate::side::began::Began;
+use crate::side::once::{Known, Once, known};
 use crate::state::check_name;
 use crate::stream::{Expect, Snapshot, Step};
 
@@ -56,7 +57,7 @@ impl EventStoreAdapter {
     }
 
     fn in_doubt(&self, stream: &StreamName, run: &Run<'_>, message: &str) -> Error {
-        let fresh = || Began::new(stream, run.tried.unwrap_or(0), run.commit.once);
+        let fresh = || Began::new(stream, run.tried.unwrap_or(0), run.commit.once, Vec::new());
         let base = run.began.clone().unwrap_or_else(fresh).seal(self.options().layout());
         Error::InDoubt(Box::new(InDoubt { commit: run.commit.id, base, message: message.into() }))
     }
@@ -296,7 +297,7 @@ impl EventStoreAdapter {
 
     /// The outcome of a commit that was recorded before under this id.
     async fn recorded_before(&self, op: &Op, stream: &StreamName, run: &Run<'_>, known: &Known) -> Result<Committed> {
-        known.check(&run.commit)?;
+        known.check(run.commit.id, run.commit.events)?;
         let mut committed = self.outcome(op, stream, run.commit.id, known).await?;
         let end = End { version: known.version, lock: known.version };
         committed.token = (!matches!(run.expect, Expect::Any)).then(|| self.token(stream, end));

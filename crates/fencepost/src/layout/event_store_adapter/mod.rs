@@ -10,7 +10,6 @@ pub(crate) mod hash;
 #[cfg(feature = "streams")]
 mod index;
 mod item;
-mod once;
 mod plan;
 mod read;
 mod retention;

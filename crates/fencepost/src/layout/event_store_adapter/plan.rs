@@ -1,13 +1,13 @@
 //! What one append writes, in the peer's own order of actions. Pure.
 
 use super::item::{self, ACTIVE, AID, EVENTS, New, PAYLOAD, SEQ, UPDATED, VERSION};
-use super::once::Once;
 use super::settings::{Kind, LAST, Options};
 use super::token::End;
 use crate::dynamo::item::{Item, Value, number, size};
 use crate::dynamo::{ITEM_BYTES, TRANSACTION_BYTES, Terms, Write};
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Event, StreamName};
+use crate::side::once::Once;
 use crate::stream::Snapshot;
 
 /// What an append is about, wherever it lands.
@@ -94,7 +94,7 @@ pub(super) fn plan(
         }
     };
     if commit.once {
-        writes.push((Part::Once, once.write(stream, last, commit)));
+        writes.push((Part::Once, once.write(stream, last, commit.id, commit.events)));
     }
     check_sizes(&writes)?;
     Ok((writes, end))
