@@ -22,6 +22,11 @@ export const index = (client) => {
     },
     // The partitions that a source would follow.
     partitions: async (args) => (await AppendsIndex.Reader.create(context(args)).readKnownPartitions()).map(Number).sort(),
+    // The same as they come, and the epoch that its writer would begin with: what it makes of its own snapshot.
+    known: async (args) => ({
+      partitions: await AppendsIndex.Reader.create(context(args)).readKnownPartitions(),
+      epoch: await AppendsIndex.Service.create(context(args)).readIngestionEpochId(args.partition ?? 0),
+    }),
     // A partition from its beginning, entry by entry and then all at once, as a source does; spans by stream, joined as it joins them.
     spans: async (args) => {
       const reader = AppendsEpoch.Reader.Config.create(context(args))

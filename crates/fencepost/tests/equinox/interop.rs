@@ -264,7 +264,7 @@ async fn what_equinox_js_is_known_to_do() {
     let _ = add(&category(streams, "snapshot"), "Counter-four", 5).await;
     both.ask("add", one("snapshot", "four", 5)).await.expect("now it can");
     assert_eq!(both.state("snapshot", "four").await, Sum { sum: 15, times: 3 });
-    // The fifth, that the AppendsIndex snapshot loses its numeric keys, is the feed's.
+    // The fifth, that the AppendsIndex snapshot loses its numeric keys, is in the feed's tests.
 }
 
 /// The same history by both, at every size of the Tip: ours never takes more units. Bodies that nothing shortens, and JSON as it is and packed.

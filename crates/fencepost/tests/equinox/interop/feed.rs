@@ -71,6 +71,10 @@ async fn the_indexer_of_equinox_js_feeds_our_reader_over_several_epochs() {
     let (epochs, met) = read_by_js(&mut both, 0).await;
     assert!(epochs > 2, "{epochs}");
     assert_eq!(met, expected);
+    // The fifth of what it is known to do: its snapshot of the index has texts where it looks for numbers, so that its writer begins at epoch 0
+    // again and walks to the open one. Ours reads which epoch that is.
+    let known = both.ask("known", json!({})).await.expect("reads");
+    assert_eq!(known, json!({ "partitions": ["0"], "epoch": 0 }));
     let verified = store.index().expect("an index").verify(&|_| ()).await.expect("verifies");
     assert_eq!(verified.findings, []);
     // Ours goes on where it ended: all that the stream still has is known.
