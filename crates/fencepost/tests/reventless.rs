@@ -558,8 +558,15 @@ async fn the_oracle_holds_in_a_storm() {
         all.push(faults);
     }
     for faults in &all {
-        let chances =
-            Chances { throttle: 0.03, lose_request: 0.02, lose_response: 0.04, deliver_twice: 0.03, conflict: 0.04, ..Chances::default() };
+        let chances = Chances {
+            throttle: 0.03,
+            lose_request: 0.02,
+            lose_response: 0.04,
+            deliver_twice: 0.03,
+            conflict: 0.04,
+            hide_reasons: 0.1,
+            ..Chances::default()
+        };
         faults.random(chances);
     }
     let options = Oracle { seed: 7, writers: 6, rounds: 8, types_only: false, all: false, ..Oracle::default() };

@@ -28,7 +28,7 @@ use fencepost::sekiban::{
     Control, Payload, ProjectionHeartbeat, ProjectionRow, RowBody, RowWrite, Sekiban, SortableId, Unique, WriteOptions, payload,
 };
 use fencepost::testing::oracle::{self, Oracle};
-use fencepost::testing::{Chances, Fault, Faults, Gate, Lag, Rule};
+use fencepost::testing::{Chances, Fault, Faults, Gate, Keep, Lag, Rule};
 use fencepost::{
     After, Append, Checkpoint, CommitId, Delivery, Engine, Env, Error, Event, EventLogExt, From, Metadata, Query, ReadOptions, Recorded,
     Refused, Result, Store, Tag, Timeouts,
@@ -590,6 +590,46 @@ async fn what_the_network_does_is_settled() {
         assert_eq!(labels(&log.source(&query, None).await.expect("source").events), ["0", "1", "2"], "{fault:?}");
         let cleanly = bench.store("").await.verify(&|_| ()).await.expect("verify");
         assert_eq!(cleanly.findings, vec![], "{fault:?}");
+    }
+}
+
+/// A landed try whose answer was lost, with its repeat's reasons hidden, and another's event behind it: the append is told as it is, never as a
+/// conflict with itself or with what came later. So too under an id of the caller's, and too large for one transaction.
+#[tokio::test]
+async fn a_commit_that_landed_unheard_is_no_conflict() {
+    for (named, count) in [(false, 1), (true, 1), (false, 60)] {
+        let bench = Bench::new();
+        // Far: the answer is lost, the repeat conflicts, and of its reasons only the last is told. Near: that waits until another has appended.
+        let far = Faults::new(bench.http(), 1);
+        let near = Faults::new(far.http_client(), 2);
+        let store =
+            open(bench.builder("").timeouts(Timeouts { attempt: Duration::from_secs(10), ..QUICK }).http_client(near.http_client())).await;
+        let log = store.log().expect("log");
+        let query = Query::tag("a:1").expect("query").or(Query::tag("c:1").expect("query"));
+        let token = log.source(&query, None).await.expect("source").token;
+        let gate = Gate::new();
+        far.script(Rule::on("TransactWriteItems").nth(1).lose_response());
+        far.script(Rule::on("TransactWriteItems").nth(2).conflict());
+        for n in 3..6 {
+            far.script(Rule::on("TransactWriteItems").nth(n).hide_reasons(Keep::Last));
+        }
+        near.script(Rule::on("TransactWriteItems").nth(2).pause_before(&gate));
+        let events = (0..count).map(|n| event(&n.to_string(), &["a:1"]));
+        let mut append = Append::new(events).unless(query.clone(), token);
+        if named {
+            append = append.commit(fencepost::CommitId(Uuid::from_u128(7)));
+        }
+        let ours = tokio::spawn(async move { log.append(append).await });
+        gate.reached(1).await;
+        let other = bench.store("").await.log().expect("log");
+        other.append(Append::new([event("theirs", &["a:1", "c:1"])])).await.expect("theirs");
+        gate.release(1);
+        let done = ours.await.expect("joins").unwrap_or_else(|error| panic!("{named} {count}: our commit had landed: {error}"));
+        assert_eq!(done.positions.len(), count);
+        // Its token stands behind ours and before theirs.
+        let rest = other.source(&query, done.token.as_ref()).await.expect("source").events;
+        assert!(done.token.is_some() && labels(&rest) == ["theirs"], "{named} {count}: {:?}", labels(&rest));
+        assert_eq!(other.source(&query, None).await.expect("source").events.len(), count + 1);
     }
 }
 

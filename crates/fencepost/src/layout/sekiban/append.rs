@@ -1,16 +1,15 @@
 //! Appending: one try after another until a commit has landed, or a condition has failed, or nobody can tell.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
 
-use super::item::{self, Head, Stamp, Stored};
+use super::item::{self, Head, Stamp};
 use super::plan::{Intent, Part, Stand, TABLE_HASH, Tables, Try, fits};
 use super::suid::SortableId;
 use super::token::{Began, End, Held};
 use super::{BESIDE_HEADS, Large, MAX_COMMIT_BYTES, MAX_EVENTS, Sekiban};
-use crate::dynamo::item::Item;
-use crate::dynamo::{Failure, Freshness, Op, Outcome, Verdict, Write};
+use crate::dynamo::{Failure, Freshness, Op, Outcome, Write};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
 use crate::event::{Event, Tag};
 use crate::log::{After, Append, Committed, Condition};
@@ -19,10 +18,10 @@ use crate::query::Query;
 
 /// What an append holds against the store.
 #[derive(Debug)]
-struct Boundary<'a> {
-    query: &'a Query,
+pub(super) struct Boundary<'a> {
+    pub(super) query: &'a Query,
     /// As far as every tag was judged.
-    seen: BTreeMap<Tag, End>,
+    pub(super) seen: BTreeMap<Tag, End>,
     /// Whether the model was read with this very query, so that a conflict can bring the whole continuation.
     whole: bool,
 }
@@ -31,15 +30,15 @@ struct Boundary<'a> {
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     pub(super) intent: Intent<'a>,
-    boundary: Option<Boundary<'a>>,
+    pub(super) boundary: Option<Boundary<'a>>,
     /// The caller gave the commit's id: it is recorded, so that a repeat a year later finds it.
-    once: bool,
+    pub(super) once: bool,
     /// Pieces staged, where it is too large for one transaction.
     pieces: Option<u64>,
     pub(super) ttl: Option<u64>,
     /// First ticks of the tries so far.
-    tried: Vec<u64>,
-    began: Option<Began>,
+    pub(super) tried: Vec<u64>,
+    pub(super) began: Option<Began>,
     doubt: bool,
     /// Under the published token of these events.
     pub(super) published: bool,
@@ -89,7 +88,7 @@ impl Sekiban {
             let mut run = Run::new(intent, false);
             self.note_ends(op, &mut run).await?;
             let count = stream.and_then(|tag| run.ends.get(tag)).copied().unwrap_or(0);
-            return Ok(Some((self.committed_as(op, &run.intent, landed, None), count)));
+            return Ok(Some((self.committed_as(op, &run.intent, landed), count)));
         }
         let Some(record) = self.record(op, intent.commit).await? else { return Ok(None) };
         let count = stream.and_then(|tag| record.ends.get(tag)).copied().unwrap_or(0);
@@ -117,7 +116,14 @@ impl Sekiban {
             run.tried.clone_from(&began.tried);
             run.began = Some(began);
         }
-        let done = self.settle_or_try(op, append, &mut run).await;
+        let mut done = self.settle_or_try(op, append, &mut run).await;
+        // While a try is in doubt, what is in its way may be itself, or have come behind it. A try that is not there by now never will be: the
+        // head that it holds has moved.
+        if run.doubt
+            && let Err(Error::Conflict(_)) = &done
+        {
+            done = self.landed_after_all(op, append, &mut run).await.transpose().unwrap_or(done);
+        }
         self.told(&run, done).map(|committed| {
             let count = stream.and_then(|tag| run.ends.get(tag)).copied().unwrap_or(0);
             (committed, count)
@@ -139,52 +145,12 @@ impl Sekiban {
             run.boundary = Some(self.boundary(condition)?);
         }
         self.check_items(run)?;
-        if let Some(began) = run.began.clone() {
-            if let Some(landed) = self.look(op, &began, &run.intent).await? {
-                let token = self.moved_token(run, &landed);
-                self.note_ends(op, run).await?;
-                return Ok(self.committed_as(op, &run.intent, landed, token));
-            }
-            if (began.recorded || began.once)
-                && let Some(record) = self.record(op, run.intent.commit).await?
-            {
-                run.ends.clone_from(&record.ends);
-                return self.recorded(op, &record, &run.intent);
-            }
+        if run.began.is_some()
+            && let Some(landed) = self.found(op, run).await?
+        {
+            return Ok(landed);
         }
         self.tries(op, run).await
-    }
-
-    /// A repeat of an append in doubt: its events, if they are there at a place that it tried.
-    async fn look(&self, op: &Op, began: &Began, intent: &Intent<'_>) -> Result<Option<Vec<Stored>>> {
-        if began.recorded {
-            return Ok(None);
-        }
-        let ids: Vec<String> = intent.ids.iter().map(ToString::to_string).collect();
-        let mut found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
-        let all: Option<Vec<Stored>> = ids.iter().map(|id| found.remove(id)).collect();
-        let ours = |all: &Vec<Stored>| all.iter().enumerate().any(|(n, stored)| self.is_ours(intent, &began.tried, n, stored));
-        Ok(all.filter(ours))
-    }
-
-    fn is_ours(&self, intent: &Intent<'_>, tried: &[u64], index: usize, stored: &Stored) -> bool {
-        tried.iter().any(|ticks| intent.place(*ticks, index) == stored.at)
-    }
-
-    fn committed_as(&self, op: &Op, intent: &Intent<'_>, stored: Vec<Stored>, token: Option<Held>) -> Committed {
-        let positions = stored.iter().map(|stored| stored.event.position).collect();
-        Committed::new(intent.commit, positions, token.map(|held| held.seal()), op.units())
-    }
-
-    /// Counts of the tags of a commit that was found: as many rows as there are up to its own.
-    async fn note_ends(&self, op: &Op, run: &mut Run<'_>) -> Result<()> {
-        for (tag, indexes) in run.intent.tags() {
-            let ids: BTreeSet<String> = indexes.iter().map(|n| run.intent.ids[*n].to_string()).collect();
-            let (rows, _) = self.view(op, &tag, &End::default(), Freshness::Strong).await?;
-            let count = rows.iter().rposition(|row| ids.contains(&row.event)).map_or(0, |at| at as u64 + 1);
-            run.ends.insert(tag, count);
-        }
-        Ok(())
     }
 
     pub(super) async fn tries(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
@@ -272,7 +238,7 @@ impl Sekiban {
     }
 
     /// The condition as tags and their ends: the token's, or nothing where there is none. Never today's.
-    fn boundary<'a>(&self, condition: &'a Condition) -> Result<Boundary<'a>> {
+    pub(super) fn boundary<'a>(&self, condition: &'a Condition) -> Result<Boundary<'a>> {
         let query = &condition.query;
         match &condition.after {
             After::Nothing => {
@@ -422,23 +388,6 @@ impl Sekiban {
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
 
-    /// A try whose answer was lost, or that landed late. What the tags counted then is read.
-    async fn landed_before(&self, op: &Op, run: &mut Run<'_>, ticks: u64) -> Result<Committed> {
-        self.note_ends(op, run).await?;
-        self.side().ring();
-        let positions = self.positions(&run.intent, ticks)?;
-        let token = run.boundary.as_ref().map(|boundary| {
-            let mut covers = boundary.seen.clone();
-            for (tag, indexes) in run.intent.tags() {
-                if let Some(end) = covers.get_mut(&tag) {
-                    *end = run.intent.end(ticks, &indexes, &Stand { head: None, end: *end });
-                }
-            }
-            self.held(boundary.query, covers).seal()
-        });
-        Ok(Committed::new(run.intent.commit, positions, token, op.units()))
-    }
-
     pub(super) fn positions(&self, intent: &Intent<'_>, ticks: u64) -> Result<Vec<Position>> {
         let position = |n: usize| match intent.there.get(&n) {
             Some(stored) => Some(stored.event.position),
@@ -446,75 +395,6 @@ impl Sekiban {
         };
         let all: Option<Vec<_>> = (0..intent.events.len()).map(position).collect();
         all.ok_or_else(|| Refused::Malformed { what: "sortable unique id", why: "it is before 1970".into() }.into())
-    }
-
-    fn moved_token(&self, run: &Run<'_>, landed: &[Stored]) -> Option<Held> {
-        let boundary = run.boundary.as_ref()?;
-        let mut covers = boundary.seen.clone();
-        for stored in landed {
-            for tag in &stored.event.tags {
-                if let Some(end) = covers.get_mut(tag) {
-                    *end = End::at(stored.at, stored.event.id, end.count + 1);
-                }
-            }
-        }
-        Some(self.held(boundary.query, covers))
-    }
-
-    /// What a failed try tells: our own commit, another's under our id, events that are there already, heads that moved.
-    async fn lost_race(
-        &self,
-        op: &Op,
-        run: &mut Run<'_>,
-        stands: &BTreeMap<Tag, Stand>,
-        parts: &[Part],
-        verdicts: Vec<Verdict>,
-    ) -> Result<Option<Committed>> {
-        let told: Vec<(Part, Box<Item>)> = parts
-            .iter()
-            .zip(verdicts)
-            .filter_map(|(part, verdict)| match verdict {
-                Verdict::Found(item) => Some((part.clone(), item)),
-                Verdict::Silent => None,
-            })
-            .collect();
-        let events = told.iter().filter_map(|(part, item)| match part {
-            Part::Event(index) => Some(item::stored(item).map(|stored| (*index, stored))),
-            _ => None,
-        });
-        let events = events.collect::<Result<Vec<_>>>()?;
-        // Of another try of ours: the heads of that one are not those of this one, but its events stand where it put them.
-        let ours =
-            |(index, stored): &(usize, Stored)| run.tried.iter().copied().find(|ticks| run.intent.place(*ticks, *index) == stored.at);
-        if run.intent.fixed.is_none()
-            && let Some(ticks) = events.iter().find_map(ours)
-        {
-            return self.landed_before(op, run, ticks).await.map(Some);
-        }
-        let met = told.iter().any(|(part, _)| *part == Part::Record) || (run.once && !events.is_empty());
-        if met && let Some(record) = self.record(op, run.intent.commit).await? {
-            run.ends.clone_from(&record.ends);
-            return self.recorded(op, &record, &run.intent).map(Some);
-        }
-        for (index, stored) in events {
-            self.note_there(run, index, stored)?;
-        }
-        // A head that failed is as it says, or gone: what was remembered of it is not.
-        let mut heads = self.heads();
-        let silent = told.is_empty();
-        heads.retain(|tag, _| !(silent && stands.contains_key(tag)));
-        for (part, item) in &told {
-            if let Part::Head(tag) = part {
-                heads.remove(tag);
-                match item::head(item)? {
-                    Head { pending: Some(_), .. } => {}
-                    head => {
-                        heads.insert(tag.clone(), head);
-                    }
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Places that the caller gives must stand behind all that is on their tags: else one who has read those would never see them. Whether
@@ -541,21 +421,6 @@ impl Sekiban {
         }
         let why = format!("{at} does not stand behind {last}, the last of tag {tag}: events are recorded in order");
         Err(Refused::Malformed { what: "sortable unique id", why }.into())
-    }
-
-    /// An event that is there under the id: the same one is not written again, another one is an error.
-    fn note_there(&self, run: &mut Run<'_>, index: usize, stored: Stored) -> Result<()> {
-        let intent = &mut run.intent;
-        let event = &intent.events[index];
-        let mut tags = event.tags().to_vec();
-        tags.sort_unstable();
-        let there = &stored.event;
-        if !run.unique && (there.event_type != *event.event_type() || there.data != *event.data() || there.tags != tags) {
-            let why = format!("event {} was recorded before with another type, body or tags", there.id);
-            return Err(Refused::Malformed { what: "event id", why }.into());
-        }
-        intent.there.insert(index, stored);
-        Ok(())
     }
 
     /// A large commit's events are not looked at one by one when they are published: known ones are refused before.

@@ -12,6 +12,7 @@ mod ops;
 mod plan;
 mod read;
 mod settings;
+mod settle;
 mod snapshot;
 mod source;
 mod stage;

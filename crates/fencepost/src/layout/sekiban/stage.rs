@@ -56,7 +56,7 @@ impl StagedEvent {
 pub(super) struct Record {
     commit: CommitId,
     digest: Vec<u8>,
-    ticks: u64,
+    pub(super) ticks: u64,
     count: u64,
     /// Where the caller gave them.
     ids: Option<Vec<Uuid>>,

@@ -1,0 +1,175 @@
+//! What became of a try that failed or whose answer was lost: our own commit, another's under our id, events that are there already.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Sekiban;
+use super::append::Run;
+use super::item::{self, Head, Stored};
+use super::plan::{Intent, Part, Stand};
+use super::stage::Record;
+use super::suid::SortableId;
+use super::token::{Began, End};
+use crate::dynamo::item::Item;
+use crate::dynamo::{Freshness, Op, Verdict};
+use crate::error::{Refused, Result};
+use crate::event::Tag;
+use crate::log::{Append, Committed};
+use crate::position::Token;
+
+impl Sekiban {
+    /// A commit of ours that is there although a conflict was met, with the condition as it was asked: what was judged since is not in the caller's
+    /// model.
+    pub(super) async fn landed_after_all<'a>(&self, op: &Op, append: &'a Append, run: &mut Run<'a>) -> Result<Option<Committed>> {
+        run.boundary = append.condition().map(|condition| self.boundary(condition)).transpose()?;
+        self.found(op, run).await
+    }
+
+    /// A commit that began before: as it stands, if it landed.
+    pub(super) async fn found(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
+        let Some(began) = run.began.clone() else { return Ok(None) };
+        if let Some(landed) = self.look(op, &began, &run.intent).await? {
+            self.note_ends(op, run).await?;
+            let token = self.moved_token(run, |n| landed[n].at);
+            return Ok(Some(Committed { token, ..self.committed_as(op, &run.intent, landed) }));
+        }
+        if (began.recorded || began.once)
+            && let Some(record) = self.record(op, run.intent.commit).await?
+        {
+            return self.met_record(op, run, &record).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// A repeat of an append in doubt: its events, if they are there at a place that it tried.
+    pub(super) async fn look(&self, op: &Op, began: &Began, intent: &Intent<'_>) -> Result<Option<Vec<Stored>>> {
+        if began.recorded {
+            return Ok(None);
+        }
+        let ids: Vec<String> = intent.ids.iter().map(ToString::to_string).collect();
+        let mut found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
+        let all: Option<Vec<Stored>> = ids.iter().map(|id| found.remove(id)).collect();
+        let ours = |all: &Vec<Stored>| all.iter().enumerate().any(|(n, stored)| self.is_ours(intent, &began.tried, n, stored));
+        Ok(all.filter(ours))
+    }
+
+    fn is_ours(&self, intent: &Intent<'_>, tried: &[u64], index: usize, stored: &Stored) -> bool {
+        tried.iter().any(|ticks| intent.place(*ticks, index) == stored.at)
+    }
+
+    pub(super) fn committed_as(&self, op: &Op, intent: &Intent<'_>, stored: Vec<Stored>) -> Committed {
+        let positions = stored.iter().map(|stored| stored.event.position).collect();
+        Committed::new(intent.commit, positions, None, op.units())
+    }
+
+    /// Counts of the tags of a commit that was found: as many rows as there are up to its own.
+    pub(super) async fn note_ends(&self, op: &Op, run: &mut Run<'_>) -> Result<()> {
+        for (tag, indexes) in run.intent.tags() {
+            let ids: BTreeSet<String> = indexes.iter().map(|n| run.intent.ids[*n].to_string()).collect();
+            let (rows, _) = self.view(op, &tag, &End::default(), Freshness::Strong).await?;
+            let count = rows.iter().rposition(|row| ids.contains(&row.event)).map_or(0, |at| at as u64 + 1);
+            run.ends.insert(tag, count);
+        }
+        Ok(())
+    }
+
+    /// A try whose answer was lost, or that landed late. What the tags counted then is read.
+    async fn landed_before(&self, op: &Op, run: &mut Run<'_>, ticks: u64) -> Result<Committed> {
+        self.note_ends(op, run).await?;
+        self.side().ring();
+        let positions = self.positions(&run.intent, ticks)?;
+        let token = self.moved_token(run, |n| run.intent.place(ticks, n));
+        Ok(Committed::new(run.intent.commit, positions, token, op.units()))
+    }
+
+    fn met_record(&self, op: &Op, run: &mut Run<'_>, record: &Record) -> Result<Committed> {
+        run.ends.clone_from(&record.ends);
+        let token = self.moved_token(run, |n| run.intent.place(record.ticks, n));
+        Ok(Committed { token, ..self.recorded(op, record, &run.intent)? })
+    }
+
+    /// The condition's token behind this commit, of which each event stands here. What was read behind it stays read.
+    fn moved_token(&self, run: &Run<'_>, place: impl Fn(usize) -> SortableId) -> Option<Token> {
+        let boundary = run.boundary.as_ref()?;
+        let mut covers = boundary.seen.clone();
+        for (tag, indexes) in run.intent.tags() {
+            let Some(end) = covers.get_mut(&tag) else { continue };
+            for n in indexes {
+                let (at, id) = (place(n), run.intent.ids[n]);
+                if !end.covers(at, &id) {
+                    *end = End::at(at, id, end.count + 1);
+                }
+            }
+        }
+        Some(self.held(boundary.query, covers).seal())
+    }
+
+    /// What a failed try tells: our own commit, another's under our id, events that are there already, heads that moved.
+    pub(super) async fn lost_race(
+        &self,
+        op: &Op,
+        run: &mut Run<'_>,
+        stands: &BTreeMap<Tag, Stand>,
+        parts: &[Part],
+        verdicts: Vec<Verdict>,
+    ) -> Result<Option<Committed>> {
+        let told: Vec<(Part, Box<Item>)> = parts
+            .iter()
+            .zip(verdicts)
+            .filter_map(|(part, verdict)| match verdict {
+                Verdict::Found(item) => Some((part.clone(), item)),
+                Verdict::Silent => None,
+            })
+            .collect();
+        let events = told.iter().filter_map(|(part, item)| match part {
+            Part::Event(index) => Some(item::stored(item).map(|stored| (*index, stored))),
+            _ => None,
+        });
+        let events = events.collect::<Result<Vec<_>>>()?;
+        // Of another try of ours: the heads of that one are not those of this one, but its events stand where it put them.
+        let ours =
+            |(index, stored): &(usize, Stored)| run.tried.iter().copied().find(|ticks| run.intent.place(*ticks, *index) == stored.at);
+        if run.intent.fixed.is_none()
+            && let Some(ticks) = events.iter().find_map(ours)
+        {
+            return self.landed_before(op, run, ticks).await.map(Some);
+        }
+        let met = told.iter().any(|(part, _)| *part == Part::Record) || (run.once && !events.is_empty());
+        if met && let Some(record) = self.record(op, run.intent.commit).await? {
+            return self.met_record(op, run, &record).map(Some);
+        }
+        for (index, stored) in events {
+            self.note_there(run, index, stored)?;
+        }
+        // A head that failed is as it says, or gone: what was remembered of it is not.
+        let mut heads = self.heads();
+        let silent = told.is_empty();
+        heads.retain(|tag, _| !(silent && stands.contains_key(tag)));
+        for (part, item) in &told {
+            if let Part::Head(tag) = part {
+                heads.remove(tag);
+                match item::head(item)? {
+                    Head { pending: Some(_), .. } => {}
+                    head => {
+                        heads.insert(tag.clone(), head);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// An event that is there under the id: the same one is not written again, another one is an error.
+    pub(super) fn note_there(&self, run: &mut Run<'_>, index: usize, stored: Stored) -> Result<()> {
+        let intent = &mut run.intent;
+        let event = &intent.events[index];
+        let mut tags = event.tags().to_vec();
+        tags.sort_unstable();
+        let there = &stored.event;
+        if !run.unique && (there.event_type != *event.event_type() || there.data != *event.data() || there.tags != tags) {
+            let why = format!("event {} was recorded before with another type, body or tags", there.id);
+            return Err(Refused::Malformed { what: "event id", why }.into());
+        }
+        intent.there.insert(index, stored);
+        Ok(())
+    }
+}
