@@ -5,11 +5,17 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, StalledStreamProtectionConfig};
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, KeysAndAttributes, Put, ReturnConsumedCapacity,
-    ReturnValuesOnConditionCheckFailure as OnFailure, ScalarAttributeType, StreamSpecification, StreamViewType, TransactWriteItem,
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, KeysAndAttributes, Put, PutRequest,
+    ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure, ScalarAttributeType, StreamSpecification, StreamViewType,
+    TransactWriteItem, WriteRequest,
 };
+use aws_smithy_async::rt::sleep::TokioSleep;
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use fencepost::Engine;
 
 /// Like the ledger's table in `streams` mode, with a stream …
@@ -32,19 +38,34 @@ fn number(number: u64) -> AttributeValue {
 
 impl Bare {
     pub(crate) fn new(engine: &Engine) -> Bare {
+        Bare::by(engine.http_client(), None)
+    }
+
+    /// By this connector.
+    pub(crate) fn by(http: SharedHttpClient, endpoint: Option<&str>) -> Bare {
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new("local"))
             .credentials_provider(Credentials::from_keys("local", "local", None))
             .retry_config(RetryConfig::disabled())
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-            .http_client(engine.http_client())
-            .build();
-        Bare(Client::from_conf(config))
+            .http_client(http)
+            .sleep_impl(TokioSleep::new());
+        let config = match endpoint {
+            Some(endpoint) => config.endpoint_url(endpoint),
+            None => config,
+        };
+        Bare(Client::from_conf(config.build()))
     }
 
     pub(crate) async fn with_tables(engine: &Engine) -> Bare {
         let bare = Bare::new(engine);
+        bare.create().await;
+        bare
+    }
+
+    pub(crate) async fn create(&self) {
+        let bare = self;
         let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build().expect("key");
         let attribute =
             |name: &str, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().expect("attribute");
@@ -64,7 +85,25 @@ impl Bare {
                 .await
                 .expect("table");
         }
-        bare
+    }
+
+    pub(crate) async fn create_if_missing(&self) {
+        if self.0.describe_table().table_name(TABLE).send().await.is_err() {
+            self.create().await;
+        }
+    }
+
+    /// A stream in bulk, unconditionally.
+    pub(crate) async fn fill(&self, stream: &str, events: u64, body: impl Fn(u64) -> String) {
+        let put = |n: u64| {
+            let item = Self::slot(format!("t/main/{stream}"), n + 1, &body(n));
+            WriteRequest::builder().put_request(PutRequest::builder().set_item(Some(item)).build().expect("put")).build()
+        };
+        let all: Vec<WriteRequest> = (0..events).map(put).collect();
+        for some in all.chunks(25) {
+            let left = self.0.batch_write_item().request_items(TABLE, some.to_vec()).send().await.expect("bulk").unprocessed_items;
+            assert!(left.is_none_or(|left| left.is_empty()), "an engine leaves nothing over");
+        }
     }
 
     fn slot(key: String, version: u64, body: &str) -> Item {
@@ -82,17 +121,45 @@ impl Bare {
     }
 
     pub(crate) async fn put(&self, stream: &str, version: u64, body: &str) {
-        self.0
+        assert!(self.try_put(stream, version, body).await, "nobody else writes here");
+    }
+
+    /// Whether nothing was there.
+    pub(crate) async fn try_put(&self, stream: &str, version: u64, body: &str) -> bool {
+        let put = self
+            .0
             .put_item()
             .table_name(TABLE)
             .set_item(Some(Self::slot(format!("t/main/{stream}"), version, body)))
             .condition_expression("attribute_not_exists(#h)")
             .expression_attribute_names("#h", "p")
             .return_values_on_condition_check_failure(OnFailure::AllOld)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .send()
-            .await
-            .expect("put");
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match put.send().await.map_err(SdkError::into_service_error) {
+            Ok(_) => true,
+            Err(PutItemError::ConditionalCheckFailedException(_)) => false,
+            Err(error) => panic!("put: {error:?}"),
+        }
+    }
+
+    /// All of these slots in one transaction; whether nothing was there.
+    pub(crate) async fn try_transact(&self, slots: &[(&str, u64, &str)]) -> bool {
+        let put = |(stream, version, body): &(&str, u64, &str)| {
+            let put = Put::builder()
+                .table_name(TABLE)
+                .set_item(Some(Self::slot(format!("t/main/{stream}"), *version, body)))
+                .condition_expression("attribute_not_exists(#h)")
+                .expression_attribute_names("#h", "p")
+                .return_values_on_condition_check_failure(OnFailure::AllOld);
+            TransactWriteItem::builder().put(put.build().expect("put")).build()
+        };
+        let items = slots.iter().map(put).collect();
+        let sent = self.0.transact_write_items().set_transact_items(Some(items)).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match sent.send().await.map_err(SdkError::into_service_error) {
+            Ok(_) => true,
+            Err(TransactWriteItemsError::TransactionCanceledException(_)) => false,
+            Err(error) => panic!("transact: {error:?}"),
+        }
     }
 
     pub(crate) async fn transact(&self, tag: &str, version: u64, seq: u64, body: &str) {
@@ -116,18 +183,31 @@ impl Bare {
             .expect("transact");
     }
 
-    /// Every page of a stream; how many items.
+    /// A stream of one page; how many items.
     pub(crate) async fn query(&self, stream: &str) -> usize {
-        let (items, next) = self.page(TABLE, &format!("t/main/{stream}"), None, None).await;
+        let (items, next) = self.page(TABLE, &format!("t/main/{stream}"), 1, None, None).await;
         assert!(next.is_none());
         items.len()
+    }
+
+    /// Every page of a stream behind this version; how many items.
+    pub(crate) async fn since(&self, stream: &str, version: u64) -> u64 {
+        let (mut count, mut next) = (0, None);
+        loop {
+            let (items, after) = self.page(TABLE, &format!("t/main/{stream}"), version + 1, None, next).await;
+            count += items.len() as u64;
+            next = after;
+            if next.is_none() {
+                return count;
+            }
+        }
     }
 
     /// Every page of a series, and the events in it; how many.
     pub(crate) async fn series(&self, table: &str, hash: &str) -> usize {
         let (mut events, mut next) = (0, None);
         loop {
-            let (items, after) = self.page(table, hash, None, next).await;
+            let (items, after) = self.page(table, hash, 1, None, next).await;
             events += items.into_iter().map(taken).sum::<usize>();
             next = after;
             if next.is_none() {
@@ -140,7 +220,7 @@ impl Bare {
     pub(crate) async fn epochs(&self, table: &str, limit: i32) -> usize {
         let (mut bytes, mut next) = (0, None);
         loop {
-            let (items, after) = self.page(table, "x", Some(limit), next).await;
+            let (items, after) = self.page(table, "x", 1, Some(limit), next).await;
             bytes += items.iter().filter_map(|item| item.get("e")?.as_b().ok()).map(|entries| entries.as_ref().len()).sum::<usize>();
             next = after;
             if next.is_none() {
@@ -158,7 +238,7 @@ impl Bare {
         answer.responses.into_iter().flat_map(HashMap::into_values).flatten().map(taken).sum()
     }
 
-    async fn page(&self, table: &str, hash: &str, limit: Option<i32>, start: Option<Item>) -> (Vec<Item>, Option<Item>) {
+    async fn page(&self, table: &str, hash: &str, from: u64, limit: Option<i32>, start: Option<Item>) -> (Vec<Item>, Option<Item>) {
         let page = self
             .0
             .query()
@@ -167,7 +247,7 @@ impl Bare {
             .expression_attribute_names("#h", "p")
             .expression_attribute_names("#r", "v")
             .expression_attribute_values(":h", text(hash))
-            .expression_attribute_values(":a", number(1))
+            .expression_attribute_values(":a", number(from))
             .expression_attribute_values(":b", number(u64::MAX >> 1))
             .scan_index_forward(true)
             .consistent_read(true)

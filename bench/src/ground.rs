@@ -3,11 +3,12 @@
 use aws_config::SdkConfig;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use fencepost::testing::Meter;
 use fencepost::{Engine, Error, Result, Store, Units};
 use tokio::sync::oneshot;
 
-#[derive(clap::Args, Clone)]
+#[derive(clap::Args, Clone, Default)]
 pub(crate) struct Place {
     /// Measure on this endpoint, such as <http://127.0.0.1:8000>, and not on an engine of our own. It must not check signatures, since
     /// every request is made to ask for what it consumed.
@@ -17,16 +18,16 @@ pub(crate) struct Place {
 
 pub(crate) struct Ground {
     endpoint: String,
-    /// Ends the engine when it is dropped.
-    _engine: Option<oneshot::Sender<()>>,
+    /// Ours, without the way over HTTP; none where an endpoint was given.
+    engine: Option<Engine>,
+    /// Ends the serving when it is dropped.
+    _serving: Option<oneshot::Sender<()>>,
 }
 
 impl Ground {
     pub(crate) async fn new(args: &Place) -> Result<Ground> {
         match &args.endpoint {
-            Some(endpoint) if endpoint.starts_with("http://") => {
-                Ok(Ground { endpoint: endpoint.trim_end_matches('/').to_owned(), _engine: None })
-            }
+            Some(endpoint) if endpoint.starts_with("http://") => Ok(Ground::at(endpoint)),
             Some(other) => Err(fencepost::Refused::Url { why: format!("{other}: expected http://HOST:PORT") }.into()),
             None => {
                 let unreachable = |error: std::io::Error| Error::unavailable(fencepost::Reason::Unreachable, error.to_string());
@@ -34,10 +35,21 @@ impl Ground {
                 let endpoint = format!("http://{}", listener.local_addr().map_err(unreachable)?);
                 let (end, ended) = oneshot::channel();
                 let engine = Engine::memory()?;
-                tokio::spawn(async move { engine.serve(listener, async { drop(ended.await) }).await });
-                Ok(Ground { endpoint, _engine: Some(end) })
+                let served = engine.clone();
+                tokio::spawn(async move { served.serve(listener, async { drop(ended.await) }).await });
+                Ok(Ground { endpoint, engine: Some(engine), _serving: Some(end) })
             }
         }
+    }
+
+    /// Where somebody else serves.
+    pub(crate) fn at(endpoint: &str) -> Ground {
+        Ground { endpoint: endpoint.trim_end_matches('/').to_owned(), engine: None, _serving: None }
+    }
+
+    /// The engine as it is reached fastest, for loading in bulk.
+    pub(crate) fn shortcut(&self) -> Option<SharedHttpClient> {
+        self.engine.as_ref().map(Engine::http_client)
     }
 
     pub(crate) fn endpoint(&self) -> &str {
@@ -47,21 +59,26 @@ impl Ground {
     /// A store with tables of its own.
     pub(crate) async fn store(&self, table: &str, parameters: &str) -> Result<Opened> {
         let meter = Meter::new(aws_smithy_http_client::Builder::new().build_http());
+        let store = self.open(table, parameters, meter.http_client()).await?;
+        meter.take();
+        Ok(Opened { store, meter })
+    }
+
+    /// A store by this connector, without a meter between.
+    pub(crate) async fn open(&self, table: &str, parameters: &str, http: SharedHttpClient) -> Result<Store> {
         let config = SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
             .credentials_provider(SharedCredentialsProvider::new(Credentials::from_keys("any", "any", None)))
             .region(Region::new("us-east-1"))
             .build();
         let url = format!("{}/{table}?{parameters}", self.endpoint);
-        let store = Store::builder(&url)?.sdk_config(config).http_client(meter.http_client()).create(true).open().await?;
-        meter.take();
-        Ok(Opened { store, meter })
+        Store::builder(&url)?.sdk_config(config).http_client(http).create(true).open().await
     }
 }
 
 pub(crate) struct Opened {
     pub(crate) store: Store,
-    meter: Meter,
+    pub(crate) meter: Meter,
 }
 
 impl Opened {

@@ -9,14 +9,14 @@ use fencepost::{
 use futures::StreamExt;
 
 use crate::ground::{Ground, Opened};
-use crate::work::body;
+use fencepost_contest::body;
 
 /// A layout as it is measured.
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
-    parameters: &'static str,
+    pub(crate) parameters: &'static str,
     /// The stream that is written to.
-    stream: &'static str,
+    pub(crate) stream: &'static str,
 }
 
 pub(crate) const LAYOUTS: &[Layout] = &[
@@ -39,9 +39,16 @@ pub(crate) enum Found {
 const WATCHED: Duration = Duration::from_secs(10);
 
 impl Layout {
+    /// Its name, as a table's.
+    pub(crate) fn table(&self) -> String {
+        self.name.replace([' ', ','], "-")
+    }
+
     /// One row on tables of its own.
     pub(crate) async fn measure(&self, ground: &Ground, row: &str) -> Result<Found> {
-        let table = format!("{}-{row}", self.name.replace([' ', ','], "-"));
+        // Rows of one length share its stream.
+        let of = row.strip_prefix("append-").or(row.strip_prefix("load-")).unwrap_or(row);
+        let table = format!("{}-{of}", self.table());
         let opened = ground.store(&table, self.parameters).await?;
         let bench = Bench { layout: self, opened };
         match bench.row(row, ground, &table).await {
@@ -62,7 +69,7 @@ fn cannot(refused: &Refused) -> String {
     }
 }
 
-fn event(n: u64) -> Result<Event> {
+pub(crate) fn event(n: u64) -> Result<Event> {
     Event::new("OrderPlaced", body(n))
 }
 
@@ -81,16 +88,22 @@ impl Bench<'_> {
         let (streams, stream) = (self.opened.store.streams(), self.stream()?);
         for at in from..to {
             let mut step = Step::new([event(at)?]);
-            if at == 0 && self.layout.parameters.contains("v3") {
-                step = step.snapshot(Snapshot::new("snapshot", "{}"));
+            if at == 0 {
+                step = self.layout.first(step);
             }
             streams.append(&stream, step).await?;
         }
         Ok(())
     }
 
+    /// To this length, whatever is there.
+    async fn grow_to(&self, length: u64) -> Result<()> {
+        let there = self.opened.store.streams().load(&self.stream()?, LoadOptions::default().latest()).await?.version;
+        self.grow(there, length).await
+    }
+
     async fn append(&self, length: u64) -> Result<Units> {
-        self.grow(0, length).await?;
+        self.grow_to(length).await?;
         let (streams, stream) = (self.opened.store.streams(), self.stream()?);
         // By who knows the stream, as every peer is told its version.
         let token = streams.load(&stream, LoadOptions::default().latest()).await?.token;
@@ -99,7 +112,7 @@ impl Bench<'_> {
     }
 
     async fn load(&self, length: u64) -> Result<Units> {
-        self.grow(0, length).await?;
+        self.grow_to(length).await?;
         let (streams, stream) = (self.opened.store.streams(), self.stream()?);
         let (loaded, units) = self.opened.measured(streams.load(&stream, LoadOptions::default())).await?;
         assert_eq!(loaded.events.len() as u64, length);

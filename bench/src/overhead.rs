@@ -42,6 +42,12 @@ async fn open(engine: &Engine, feed: &str) -> Result<Store> {
     Store::builder(&format!("memory:?feed={feed}&table=ours-{feed}"))?.http_client(engine.http_client()).open().await
 }
 
+impl Default for Args {
+    fn default() -> Self {
+        Args { operations: 400, rounds: 15 }
+    }
+}
+
 pub(crate) async fn run(args: &Args) -> Result<Report> {
     let engine = Engine::memory()?;
     let bare = Bare::with_tables(&engine).await;

@@ -13,22 +13,27 @@ pub(crate) enum Format {
     Markdown,
 }
 
+#[derive(Clone)]
 pub(crate) struct Report {
+    /// Empty where there is only one.
+    pub(crate) title: String,
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Vec<Value>>,
+    /// Below the table.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Report {
     pub(crate) fn new(columns: &[&str], rows: Vec<Vec<Value>>) -> Report {
-        Report { columns: columns.iter().map(|name| (*name).to_owned()).collect(), rows }
+        Report { title: String::new(), columns: columns.iter().map(|name| (*name).to_owned()).collect(), rows, notes: Vec::new() }
     }
 
-    pub(crate) fn print(&self, format: Format) -> String {
-        match format {
-            Format::Json => self.json().to_string(),
-            Format::Table => self.table(),
-            Format::Markdown => self.markdown(),
-        }
+    pub(crate) fn titled(self, title: &str) -> Report {
+        Report { title: title.to_owned(), ..self }
+    }
+
+    pub(crate) fn with_notes(self, notes: Vec<String>) -> Report {
+        Report { notes, ..self }
     }
 
     fn json(&self) -> Value {
@@ -55,12 +60,36 @@ impl Report {
         texts.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    fn markdown(&self) -> String {
+    /// With its title and what is below it, for a document.
+    pub(crate) fn section(&self) -> String {
+        let title =
+            if self.title.is_empty() { String::new() } else { format!("### {}{}", self.title[..1].to_uppercase(), &self.title[1..]) };
+        let notes = self.notes.iter().map(|note| format!("- {note}")).collect::<Vec<_>>().join("\n");
+        joined([title, self.markdown(), notes])
+    }
+
+    pub(crate) fn markdown(&self) -> String {
         let line = |row: &Vec<String>| format!("| {} |", row.join(" | "));
         let mut lines: Vec<String> = self.texts().iter().map(line).collect();
         lines.insert(1, format!("|{}", " --- |".repeat(self.columns.len())));
         lines.join("\n")
     }
+}
+
+/// All of them: one after the other, and as JSON by their titles.
+pub(crate) fn print(reports: &[Report], format: Format) -> String {
+    let section = |title: &str, table: String, notes: String| joined([title.to_owned(), table, notes]);
+    let sections: Vec<String> = match (format, reports) {
+        (Format::Json, [only]) => return only.json().to_string(),
+        (Format::Json, _) => return Value::from_iter(reports.iter().map(|report| (report.title.clone(), report.json()))).to_string(),
+        (Format::Table, _) => reports.iter().map(|report| section(&report.title, report.table(), report.notes.join("\n"))).collect(),
+        (Format::Markdown, _) => reports.iter().map(|report| report.section()).collect(),
+    };
+    sections.join("\n\n")
+}
+
+fn joined(parts: [String; 3]) -> String {
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
 fn text(value: &Value) -> String {
@@ -105,7 +134,7 @@ pub(crate) async fn compare(rounds: usize, mut bare: impl AsyncFnMut(usize), mut
     Compared { bare: median(bare_times), ours: median(our_times), ratio: median(ratios) }
 }
 
-fn median<T: PartialOrd + Copy>(mut of: Vec<T>) -> T {
+pub(crate) fn median<T: PartialOrd + Copy>(mut of: Vec<T>) -> T {
     of.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
     of[of.len() / 2]
 }

@@ -1,69 +1,138 @@
-//! Units and requests of the same work, on each of our layouts and with each peer that can be run here, in one run.
+//! Units and requests of the same work, on each of our layouts and with each peer that can be run here, in one run; and what that must show.
 
 use std::collections::BTreeMap;
 
 use fencepost::{Result, Units};
+use fencepost_contest::{Row as Line, Task};
 use serde_json::{Value, json};
 
+use crate::contenders::{BARE, CONTENDERS, Contender, LEDGER};
 use crate::ground::{self, Ground};
-use crate::ours::{Found, LAYOUTS};
-use crate::peers::{self, PEERS};
 use crate::report::Report;
-use crate::work::ROWS;
+use crate::work::{ROWS, Row, TABLES};
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone, Default)]
 pub(crate) struct Args {
     #[command(flatten)]
-    ground: ground::Place,
+    pub(crate) ground: ground::Place,
     /// Only these rows, by name: append-1, load-100 …
     #[arg(long = "row")]
-    rows: Vec<String>,
+    pub(crate) rows: Vec<String>,
     /// Only our own layouts: builds no other crates.
     #[arg(long)]
-    without_peers: bool,
+    pub(crate) without_peers: bool,
+}
+
+/// What was found: by row, then by contender.
+#[derive(Default)]
+pub(crate) struct Found(BTreeMap<&'static str, BTreeMap<&'static str, Line>>);
+
+impl Found {
+    fn units(&self, row: &str, contender: &str) -> Option<Units> {
+        self.0.get(row)?.get(contender)?.units
+    }
 }
 
 /// `4 w + 0.5 r, 2 req`
-fn shown(found: &Found) -> Value {
-    let units = match found {
-        Found::Units(units) => units,
-        Found::Cannot(why) => return json!(why),
-    };
-    let part = |units: f64, name: &str| (units > 0.0).then(|| format!("{units} {name}"));
-    let Units { write, read, requests } = *units;
+fn shown(line: Option<&Line>) -> Value {
+    let Some(line) = line else { return json!("not done") };
+    let Some(Units { write, read, requests }) = line.units else { return json!(line.cannot) };
+    let part = |units: f64, name: &str| (units > 0.0).then(|| format!("{} {name}", (units * 100.0).round() / 100.0));
     let parts: Vec<String> = [part(write, "w"), part(read, "r")].into_iter().flatten().collect();
     let parts = if parts.is_empty() { "0".to_owned() } else { parts.join(" + ") };
     json!(format!("{parts}, {requests} req"))
 }
 
-pub(crate) async fn run(args: &Args) -> Result<Report> {
+pub(crate) async fn run(args: &Args) -> Result<Vec<Report>> {
     let ground = Ground::new(&args.ground).await?;
     let wanted: Vec<_> = ROWS.iter().filter(|row| args.rows.is_empty() || args.rows.iter().any(|name| name == row.name)).collect();
-    let mut columns = vec!["units of write (w) and read (r), and requests".to_owned()];
-    let mut cells: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
-    for layout in LAYOUTS {
-        columns.push(layout.name.to_owned());
-        for row in &wanted {
-            eprintln!("{}: {}", layout.name, row.says);
-            let found = layout.measure(&ground, row.name).await?;
-            cells.entry(row.name).or_default().push(shown(&found));
-        }
-    }
-    for peer in PEERS.iter().filter(|_| !args.without_peers) {
-        eprintln!("{peer}: all rows");
-        let (endpoint, rows) = (ground.endpoint().to_owned(), wanted.iter().map(|row| row.name).collect::<Vec<_>>());
-        let measured = tokio::task::spawn_blocking(move || peers::measure(peer, &endpoint, &rows)).await;
-        match measured.map_err(|error| error.to_string()).flatten() {
-            Ok(mut found) => {
-                columns.push((*peer).to_owned());
-                for row in &wanted {
-                    let found = found.remove(row.name).unwrap_or_else(|| Found::Cannot("not done".into()));
-                    cells.entry(row.name).or_default().push(shown(&found));
+    // A load before the append that would make the stream longer.
+    let mut order: Vec<String> = wanted.iter().map(|row| row.name.to_owned()).collect();
+    order.sort_by_key(|name| !name.starts_with("load-"));
+    let (mut found, mut columns) = (Found::default(), Vec::new());
+    for contender in CONTENDERS.iter().filter(|contender| contender.units && !(args.without_peers && contender.is_peer())) {
+        let (endpoint, task) = (ground.endpoint().to_owned(), Task::Units(order.clone()));
+        let told = move |row: Line| {
+            eprintln!("{}: {} {}", contender.name, row.row, shown(Some(&row)).as_str().unwrap_or_default());
+            row
+        };
+        let measured = tokio::task::spawn_blocking(move || {
+            let mut rows = Vec::new();
+            contender.each(&endpoint, &task, |row| rows.push(told(row))).map(|()| rows)
+        });
+        match measured.await.map_err(|error| error.to_string()).flatten() {
+            Ok(rows) => {
+                columns.push(contender.name);
+                for row in rows {
+                    if let Some(known) = ROWS.iter().find(|known| known.name == row.row) {
+                        found.0.entry(known.name).or_default().insert(contender.name, row);
+                    }
                 }
             }
-            Err(why) => eprintln!("{peer} is left out: {why}"),
+            Err(why) if contender.is_peer() => eprintln!("{} is left out: {why}", contender.name),
+            Err(why) => return Err(fencepost::Error::unavailable(fencepost::Reason::Rejected, why)),
         }
     }
-    let rows = wanted.iter().filter_map(|row| Some([vec![json!(row.says)], cells.remove(row.name)?].concat()));
-    Ok(Report { rows: rows.collect(), columns })
+    Ok(tables(&found, &columns, &wanted))
+}
+
+/// A line for each contender, a column for each row of the work; what they must show is below the last.
+fn tables(found: &Found, contenders: &[&'static str], wanted: &[&Row]) -> Vec<Report> {
+    let table = |title: &str| {
+        let rows: Vec<&&Row> = wanted.iter().filter(|row| row.table == title).collect();
+        let line = |name: &&'static str| {
+            let cells = rows.iter().map(|row| shown(found.0.get(row.name).and_then(|of| of.get(name))));
+            std::iter::once(json!(name)).chain(cells).collect()
+        };
+        let columns: Vec<&str> = std::iter::once("").chain(rows.iter().map(|row| row.head)).collect();
+        let notes = rows.iter().map(|row| format!("{}: {}", row.head, row.says)).collect();
+        (!rows.is_empty()).then(|| Report::new(&columns, contenders.iter().map(line).collect()).titled(title).with_notes(notes))
+    };
+    let mut tables: Vec<Report> = TABLES.into_iter().filter_map(table).collect();
+    if let Some(last) = tables.last_mut() {
+        last.notes.extend(claims(found));
+    }
+    tables
+}
+
+/// What the table must show, and whether it does.
+fn claims(found: &Found) -> Vec<String> {
+    let mut claims = Vec::new();
+    let mut claim = |says: String, holds: bool| claims.push(format!("{}: {says}", if holds { "holds" } else { "DOES NOT HOLD" }));
+    let lengths: Vec<_> = ["append-1", "append-100", "append-10000"].iter().filter_map(|row| found.units(row, LEDGER)).collect();
+    if !lengths.is_empty() {
+        let one = |units: &Units| units.write == 1.0 && units.read == 0.0 && units.requests == 1;
+        claim(
+            format!("the ledger in streams mode appends for 1 write unit and 1 request at {} lengths", lengths.len()),
+            lengths.iter().all(one),
+        );
+    }
+    if let Some(units) = found.units("two-tags", LEDGER) {
+        claim(format!("one event on two tags under a condition is at most 4 units: {}", units.write), units.write <= 4.0);
+    }
+    for (kind, rows) in [
+        ("append", &["append-1", "append-100", "append-10000", "two-tags", "twenty", "thousand"][..]),
+        ("read", &["load-100", "load-10000", "snapshot", "cold", "warm", "conflict", "feed"]),
+    ] {
+        for row in rows {
+            let Some(ours) = found.units(row, LEDGER) else { continue };
+            for peer in CONTENDERS.iter().filter(|contender| contender.is_peer() || contender.name == BARE) {
+                let Some(theirs) = found.units(row, peer.name) else { continue };
+                let (a, b) = (ours.write + ours.read, theirs.write + theirs.read);
+                let floor = peer.name == BARE;
+                let won = match kind {
+                    "append" if !floor => a < b,
+                    _ => a <= b,
+                };
+                if !won {
+                    claims_beaten(&mut claim, row, a, b, peer);
+                }
+            }
+        }
+    }
+    claims
+}
+
+fn claims_beaten(claim: &mut impl FnMut(String, bool), row: &str, ours: f64, theirs: f64, peer: &Contender) {
+    claim(format!("{row}: the ledger in streams mode is {ours} units, {} {theirs}", peer.name), false);
 }

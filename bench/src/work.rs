@@ -1,51 +1,35 @@
-//! The work whose units are compared: one row each, the same for everybody. The programs of `bench/peers` know the rows by these names.
+//! The work whose units are compared: one row each, the same for everybody. Every contender knows the rows by these names.
 
-/// A row's name, and what is done.
+/// A row's name, the table it is shown in, its head there, and what is done.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
+    pub(crate) table: &'static str,
+    pub(crate) head: &'static str,
     pub(crate) says: &'static str,
 }
 
-const fn row(name: &'static str, says: &'static str) -> Row {
-    Row { name, says }
+pub(crate) const APPENDS: &str = "appends";
+pub(crate) const READS: &str = "reads";
+pub(crate) const DECISIONS: &str = "decisions and feeds";
+pub(crate) const TABLES: [&str; 3] = [APPENDS, READS, DECISIONS];
+
+const fn row(name: &'static str, table: &'static str, head: &'static str, says: &'static str) -> Row {
+    Row { name, table, head, says }
 }
 
 pub(crate) const ROWS: &[Row] = &[
-    row("append-1", "append 1 event to a stream of 1"),
-    row("append-100", "append 1 event to a stream of 100"),
-    row("append-10000", "append 1 event to a stream of 10,000"),
-    row("two-tags", "append 1 event with 2 tags under a condition on both"),
-    row("twenty", "append 20 events over 21 tags"),
-    row("thousand", "append 1,000 events at once"),
-    row("load-100", "load a stream of 100"),
-    row("load-10000", "load a stream of 10,000"),
-    row("snapshot", "load from a snapshot of 2 KB and the 2 events behind it"),
-    row("cold", "decide cold: load a stream of 100, append 1"),
-    row("warm", "decide warm: nothing new, append 1"),
-    row("conflict", "lose to 1 event of another, decide again"),
-    row("feed", "feed: 32 new events of a stream of 977"),
-    row("idle", "feed: an idle consumer, for an hour"),
+    row("append-1", APPENDS, "to a stream of 1", "append 1 event to a stream of 1"),
+    row("append-100", APPENDS, "of 100", "append 1 event to a stream of 100"),
+    row("append-10000", APPENDS, "of 10,000", "append 1 event to a stream of 10,000"),
+    row("two-tags", APPENDS, "2 tags, condition", "append 1 event with 2 tags under a condition on both"),
+    row("twenty", APPENDS, "20 events, 21 tags", "append 20 events over 21 tags"),
+    row("thousand", APPENDS, "1,000 at once", "append 1,000 events at once"),
+    row("load-100", READS, "load 100", "load a stream of 100"),
+    row("load-10000", READS, "load 10,000", "load a stream of 10,000"),
+    row("snapshot", READS, "snapshot and 2", "load from a snapshot of 2 KB and the 2 events behind it"),
+    row("cold", DECISIONS, "decide cold", "decide cold: load a stream of 100, append 1"),
+    row("warm", DECISIONS, "decide warm", "decide warm: nothing new, append 1"),
+    row("conflict", DECISIONS, "lose, decide again", "lose to 1 event of another, decide again"),
+    row("feed", DECISIONS, "feed, 32 of 977", "feed: 32 new events of a stream of 977"),
+    row("idle", DECISIONS, "feed, idle hour", "feed: an idle consumer, for an hour"),
 ];
-
-/// Bytes of a body.
-pub(crate) const BYTES: usize = 500;
-
-/// JSON of [`BYTES`] that does not compress to nothing.
-pub(crate) fn body(n: u64) -> String {
-    let filler: String = (0..64u64).map(|at| format!("{:016x}", (n * 131 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
-    let head = format!("{{\"n\":{n},\"text\":\"");
-    let text: String = filler.chars().take(BYTES - head.len() - 2).collect();
-    format!("{head}{text}\"}}")
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn bodies_have_their_size_and_are_json() {
-        for n in [0, 7, 9_999] {
-            let body = super::body(n);
-            assert_eq!(body.len(), super::BYTES);
-            assert!(serde_json::from_str::<serde_json::Value>(&body).is_ok());
-        }
-    }
-}

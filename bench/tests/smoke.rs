@@ -36,10 +36,19 @@ fn a_replay_from_a_served_engine() {
 
 #[test]
 fn units_of_every_layout() {
-    let rows = rows(&["units", "--without-peers", "--row", "append-1", "--row", "two-tags", "--row", "conflict"]);
-    let cells = |row: usize, layout: &str| rows[row][layout].as_str().map(str::to_owned);
-    assert_eq!(cells(0, "ledger, streams").as_deref(), Some("1 w, 1 req"));
-    assert_eq!(cells(1, "ledger, streams").as_deref(), Some("4 w, 1 req"));
-    assert_eq!(cells(0, "event-store-adapter v5").as_deref(), Some("4 w, 1 req"));
-    assert!(rows.len() == 3 && rows.iter().all(|row| row.as_object().is_some_and(|row| row.len() > 6)), "{rows:?}");
+    let args = ["units", "--without-peers", "--row", "append-1", "--row", "two-tags", "--row", "conflict"];
+    let found: serde_json::Value = serde_json::from_str(&run(&[&args[..], &["-o", "json"]].concat())).expect("JSON");
+    let cell = |table: &str, contender: &str, column: &str| {
+        let rows = found[table].as_array().expect("a table");
+        let row = rows.iter().find(|row| row[""] == contender).expect("a contender");
+        row[column].as_str().map(str::to_owned).expect("a cell")
+    };
+    for (contender, one, two) in [("bare SDK", "1 w, 1 req", "4 w, 1 req"), ("ledger, streams", "1 w, 1 req", "4 w, 1 req")] {
+        assert_eq!(cell("appends", contender, "to a stream of 1"), one);
+        assert_eq!(cell("appends", contender, "2 tags, condition"), two);
+    }
+    assert_eq!(cell("appends", "event-store-adapter v5", "to a stream of 1"), "4 w, 1 req");
+    assert!(found["decisions and feeds"].as_array().is_some_and(|rows| rows.len() == 8), "{found}");
+    let told = run(&args);
+    assert!(told.contains("holds: the ledger in streams mode appends for 1 write unit") && !told.contains("DOES NOT"), "{told}");
 }

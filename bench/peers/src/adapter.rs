@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::peer::{Peer, body};
-use crate::{Fault, Ground};
+use fencepost_contest::Fault;
+
+use crate::Ground;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Id(String);
@@ -35,32 +37,33 @@ impl esa_v5::AggregateId for Id {
     }
 }
 
-fn id() -> Id {
-    Id("1".into())
-}
 fn at(version: u64) -> DateTime<Utc> {
     DateTime::from_timestamp_nanos(1_767_225_600_123_456_789 + i64::try_from(version).unwrap_or(0))
 }
 
 #[derive(Default)]
-pub(crate) struct V5(Option<esa_v5::EventStoreForDynamoDB<Id, Value, Value>>);
+pub struct V5(Option<(esa_v5::EventStoreForDynamoDB<Id, Value, Value>, Id)>);
 
 impl Peer for V5 {
-    async fn open(&mut self, ground: &Ground, table: &str) -> Result<(), Fault> {
-        ground.tables(table, "event-store-adapter-v5").await?;
+    async fn prepare(ground: &Ground, table: &str) -> Result<(), Fault> {
+        ground.tables(table, "event-store-adapter-v5").await
+    }
+
+    async fn open(&mut self, ground: &Ground, table: &str, stream: &str) -> Result<(), Fault> {
         let tables = esa_v5::DynamoDbTables {
             journal_table_name: format!("{table}-journal"),
             snapshot_table_name: format!("{table}-snapshot"),
             head_table_name: format!("{table}-head"),
             snapshot_history_index_name: "snapshot-history-index".into(),
         };
-        self.0 = Some(esa_v5::EventStoreForDynamoDB::open(ground.client(), tables, esa_v5::DynamoDbOptions::default()).await?);
+        let store = esa_v5::EventStoreForDynamoDB::open(ground.client(), tables, esa_v5::DynamoDbOptions::default()).await?;
+        self.0 = Some((store, Id(stream.to_owned())));
         Ok(())
     }
 
     async fn append(&mut self, version: u64, snapshot: Option<Value>) -> Result<bool, Fault> {
-        let store = self.0.as_mut().ok_or("not opened")?;
-        let event = esa_v5::EventEnvelope::new(id(), version + 1, at(version), body(version)).with_manifest("OrderPlaced");
+        let (store, id) = self.0.as_mut().ok_or("not opened")?;
+        let event = esa_v5::EventEnvelope::new(id.clone(), version + 1, at(version), body(version)).with_manifest("OrderPlaced");
         let done = match snapshot {
             Some(state) => store.persist_event_and_snapshot(event, esa_v5::SnapshotEnvelope::new(state, version + 1)).await,
             None => store.persist_event(event).await,
@@ -73,14 +76,14 @@ impl Peer for V5 {
     }
 
     async fn load(&mut self, version: u64) -> Result<u64, Fault> {
-        let store = self.0.as_ref().ok_or("not opened")?;
-        let events = store.get_events_by_id_since_seq_nr(&id(), version + 1).await.map_err(|error| error.to_string())?;
+        let (store, id) = self.0.as_ref().ok_or("not opened")?;
+        let events = store.get_events_by_id_since_seq_nr(id, version + 1).await.map_err(|error| error.to_string())?;
         Ok(events.len() as u64)
     }
 
     async fn load_from_snapshot(&mut self) -> Result<u64, Fault> {
-        let store = self.0.as_ref().ok_or("not opened")?;
-        let read = store.get_latest_snapshot_by_id(&id()).await.map_err(|error| error.to_string())?.ok_or("no head")?;
+        let (store, id) = self.0.as_ref().ok_or("not opened")?;
+        let read = store.get_latest_snapshot_by_id(id).await.map_err(|error| error.to_string())?.ok_or("no head")?;
         let version = read.snapshot().ok_or("no snapshot")?.seq_nr();
         self.load(version).await
     }
@@ -91,26 +94,30 @@ impl Peer for V5 {
 }
 
 #[derive(Default)]
-pub(crate) struct V3(Option<esa_v3::EventStoreForDynamoDB<Id, Value, Value>>);
+pub struct V3(Option<(esa_v3::EventStoreForDynamoDB<Id, Value, Value>, Id)>);
 
 impl Peer for V3 {
-    async fn open(&mut self, ground: &Ground, table: &str) -> Result<(), Fault> {
-        ground.tables(table, "event-store-adapter-v3").await?;
-        self.0 = Some(esa_v3::EventStoreForDynamoDB::new(
+    async fn prepare(ground: &Ground, table: &str) -> Result<(), Fault> {
+        ground.tables(table, "event-store-adapter-v3").await
+    }
+
+    async fn open(&mut self, ground: &Ground, table: &str, stream: &str) -> Result<(), Fault> {
+        let store = esa_v3::EventStoreForDynamoDB::new(
             ground.client(),
             format!("{table}-journal"),
             "journal-aid-index".into(),
             format!("{table}-snapshot"),
             "snapshot-aid-index".into(),
             64,
-        ));
+        );
+        self.0 = Some((store, Id(stream.to_owned())));
         Ok(())
     }
 
     async fn append(&mut self, version: u64, snapshot: Option<Value>) -> Result<bool, Fault> {
-        let store = self.0.as_mut().ok_or("not opened")?;
+        let (store, id) = self.0.as_mut().ok_or("not opened")?;
         let version = usize::try_from(version)?;
-        let event = esa_v3::event_envelope::EventEnvelope::new(id(), version + 1, at(version as u64), body(version as u64));
+        let event = esa_v3::event_envelope::EventEnvelope::new(id.clone(), version + 1, at(version as u64), body(version as u64));
         let event = event.with_manifest("OrderPlaced");
         let done = match snapshot {
             Some(state) => store.persist_event_and_snapshot(event, state, version).await,
@@ -124,15 +131,15 @@ impl Peer for V3 {
     }
 
     async fn load(&mut self, version: u64) -> Result<u64, Fault> {
-        let store = self.0.as_ref().ok_or("not opened")?;
+        let (store, id) = self.0.as_ref().ok_or("not opened")?;
         let since = usize::try_from(version)? + 1;
-        let events = store.get_events_by_id_since_seq_nr(&id(), since).await.map_err(|error| error.to_string())?;
+        let events = store.get_events_by_id_since_seq_nr(id, since).await.map_err(|error| error.to_string())?;
         Ok(events.len() as u64)
     }
 
     async fn load_from_snapshot(&mut self) -> Result<u64, Fault> {
-        let store = self.0.as_ref().ok_or("not opened")?;
-        let read = store.get_latest_snapshot_by_id(&id()).await.map_err(|error| error.to_string())?.ok_or("no snapshot")?;
+        let (store, id) = self.0.as_ref().ok_or("not opened")?;
+        let read = store.get_latest_snapshot_by_id(id).await.map_err(|error| error.to_string())?.ok_or("no snapshot")?;
         let version = read.seq_nr() as u64;
         self.load(version).await
     }

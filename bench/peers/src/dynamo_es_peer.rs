@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::peer::{Peer, body};
-use crate::{Fault, Ground};
+use fencepost_contest::Fault;
+
+use crate::Ground;
 
 /// The repository asks for an aggregate, and for no more of it than its type.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -39,13 +41,14 @@ impl Aggregate for Order {
 }
 
 #[derive(Default)]
-pub(crate) struct DynamoEs {
+pub struct DynamoEs {
     repository: Option<DynamoEventRepository>,
+    id: String,
     snapshots: usize,
 }
 
 impl Peer for DynamoEs {
-    async fn open(&mut self, ground: &Ground, table: &str) -> Result<(), Fault> {
+    async fn prepare(ground: &Ground, table: &str) -> Result<(), Fault> {
         let client = ground.client();
         let (events, snapshots) = (format!("{table}-Events"), format!("{table}-Snapshots"));
         let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
@@ -58,18 +61,24 @@ impl Peer for DynamoEs {
         let made = create(&events).key_schema(hash()?).key_schema(range).attribute_definitions(text()?).attribute_definitions(number);
         made.send().await?;
         create(&snapshots).key_schema(hash()?).attribute_definitions(text()?).send().await?;
-        self.repository = Some(DynamoEventRepository::new(client).with_tables(&events, &snapshots));
-        self.snapshots = 0;
+        Ok(())
+    }
+
+    async fn open(&mut self, ground: &Ground, table: &str, stream: &str) -> Result<(), Fault> {
+        let (events, snapshots) = (format!("{table}-Events"), format!("{table}-Snapshots"));
+        self.repository = Some(DynamoEventRepository::new(ground.client()).with_tables(&events, &snapshots));
+        (self.id, self.snapshots) = (stream.to_owned(), 0);
         Ok(())
     }
 
     async fn append(&mut self, version: u64, snapshot: Option<Value>) -> Result<bool, Fault> {
         let sequence = usize::try_from(version)? + 1;
         let metadata = json!({});
-        let event = SerializedEvent::new("1".into(), sequence, "order".into(), "OrderPlaced".into(), "1".into(), body(version), metadata);
+        let event =
+            SerializedEvent::new(self.id.clone(), sequence, "order".into(), "OrderPlaced".into(), "1".into(), body(version), metadata);
         let update = snapshot.map(|state| {
             self.snapshots += 1;
-            ("1".to_owned(), state, self.snapshots)
+            (self.id.clone(), state, self.snapshots)
         });
         match self.repository.as_ref().ok_or("not opened")?.persist::<Order>(&[event], update).await {
             Ok(()) => Ok(true),
@@ -81,15 +90,15 @@ impl Peer for DynamoEs {
     async fn load(&mut self, version: u64) -> Result<u64, Fault> {
         let repository = self.repository.as_ref().ok_or("not opened")?;
         let events = match version {
-            0 => repository.get_events::<Order>("1").await,
-            _ => repository.get_last_events::<Order>("1", usize::try_from(version)?).await,
+            0 => repository.get_events::<Order>(&self.id).await,
+            _ => repository.get_last_events::<Order>(&self.id, usize::try_from(version)?).await,
         };
         Ok(events.map_err(|error| error.to_string())?.len() as u64)
     }
 
     async fn load_from_snapshot(&mut self) -> Result<u64, Fault> {
         let repository = self.repository.as_ref().ok_or("not opened")?;
-        let found = repository.get_snapshot::<Order>("1").await.map_err(|error| error.to_string())?.ok_or("no snapshot")?;
+        let found = repository.get_snapshot::<Order>(&self.id).await.map_err(|error| error.to_string())?.ok_or("no snapshot")?;
         self.load(found.current_sequence as u64).await
     }
 

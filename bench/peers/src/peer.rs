@@ -1,23 +1,28 @@
 //! What a peer must be able to do, and the rows made of it: the same as `bench/src/ours.rs` does with our layouts.
 
+use std::time::Duration;
+
 use fencepost::Units;
+use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, grow, race, say};
 use serde_json::{Value, json};
 
-use crate::{Fault, Ground};
+use crate::Ground;
 
-pub(crate) enum Done {
+pub enum Done {
     Units(Units),
     Cannot(String),
 }
 
-/// A store of streams. Versions are numbers of events.
-pub(crate) trait Peer {
+/// A store of streams, and the one that is worked on. Versions are numbers of events.
+pub trait Peer: Default + Send + 'static {
     /// Fresh tables, whose names begin with this.
-    async fn open(&mut self, ground: &Ground, table: &str) -> Result<(), Fault>;
+    async fn prepare(ground: &Ground, table: &str) -> Result<(), Fault>;
+    /// Those tables, and a stream there.
+    fn open(&mut self, ground: &Ground, table: &str, stream: &str) -> impl Future<Output = Result<(), Fault>> + Send;
     /// One event behind `version`; with the state, where a snapshot is due. Whether it was not a conflict.
-    async fn append(&mut self, version: u64, snapshot: Option<Value>) -> Result<bool, Fault>;
+    fn append(&mut self, version: u64, snapshot: Option<Value>) -> impl Future<Output = Result<bool, Fault>> + Send;
     /// Events behind `version`; how many.
-    async fn load(&mut self, version: u64) -> Result<u64, Fault>;
+    fn load(&mut self, version: u64) -> impl Future<Output = Result<u64, Fault>> + Send;
     /// The snapshot and the events behind it; how many.
     async fn load_from_snapshot(&mut self) -> Result<u64, Fault>;
     /// A thousand events at once: why not.
@@ -48,7 +53,9 @@ pub(crate) trait Peer {
             "snapshot" => 97,
             _ => 100,
         };
-        self.open(ground, &format!("peer-{row}-{}", std::process::id())).await?;
+        let table = format!("peer-{row}-{}", std::process::id());
+        Self::prepare(ground, &table).await?;
+        self.open(ground, &table, "1").await?;
         self.grow(0, length).await?;
         if row == "snapshot" {
             self.append(97, Some(json!("s".repeat(1_998)))).await?;
@@ -57,7 +64,7 @@ pub(crate) trait Peer {
         if row == "conflict" {
             self.append(length, None).await?;
         }
-        ground.meter.take();
+        ground.taken();
         match row {
             "append-1" | "append-100" | "append-10000" => assert!(self.append(length, None).await?),
             "load-100" | "load-10000" => {
@@ -79,13 +86,105 @@ pub(crate) trait Peer {
             }
             other => return Err(format!("no row {other}").into()),
         }
-        Ok(Done::Units(ground.meter.take()))
+        Ok(Done::Units(ground.taken()))
+    }
+}
+
+/// What the peer is told.
+pub async fn contend<P: Peer>(ground: &Ground, task: Task) -> Result<(), Fault> {
+    match task {
+        Task::Units(rows) => {
+            let mut peer = P::default();
+            for row in rows {
+                let (units, cannot) = match peer.row(ground, &row).await? {
+                    Done::Units(units) => (Some(units), None),
+                    Done::Cannot(why) => (None, Some(why)),
+                };
+                say(&Row { row, units, cannot })?;
+            }
+            Ok(())
+        }
+        Task::Prepare(table) => P::prepare(ground, &table).await,
+        Task::Speed(speed) => {
+            let ground = ground.unmetered();
+            let mut writers = Vec::new();
+            for number in 0..speed.writers {
+                writers.push(Racing::<P>::new(&ground, &speed, number).await?);
+            }
+            say(&race(writers, speed.scenario, speed.lasts).await?)
+        }
+        Task::First(table) => first::<P>(ground, &table).await,
+        Task::Growth(lengths, lasts) => {
+            let (mut peer, table) = (P::default(), format!("growth-{}", std::process::id()));
+            P::prepare(ground, &table).await?;
+            peer.open(ground, &table, "1").await?;
+            let lengths: Vec<u64> = lengths.into_iter().filter(|length| *length <= 10_000).collect();
+            grow(&mut Growing { peer, version: 0, ground }, &lengths, lasts.min(Duration::from_secs(180))).await
+        }
+    }
+}
+
+/// One event, on tables that are there. Apart from [`contend`], so that a small program has nothing else in it.
+pub async fn first<P: Peer>(ground: &Ground, table: &str) -> Result<(), Fault> {
+    let mut peer = P::default();
+    peer.open(&ground.unmetered(), table, &format!("first-{}", std::process::id())).await?;
+    peer.grow(0, 1).await?;
+    say(&fencepost_contest::first())
+}
+
+struct Racing<P> {
+    peer: P,
+    version: u64,
+}
+
+impl<P: Peer> Racing<P> {
+    /// One after the other: the first begins a stream that is shared.
+    async fn new(ground: &Ground, speed: &Speed, number: usize) -> Result<Self, Fault> {
+        let mut peer = P::default();
+        peer.open(ground, &speed.table, &speed.stream(number)).await?;
+        let mut version = peer.load(0).await?;
+        if version == 0 {
+            peer.grow(0, 1).await?;
+            version = 1;
+        }
+        Ok(Racing { peer, version })
+    }
+}
+
+impl<P: Peer> Writer for Racing<P> {
+    async fn act(&mut self, _: Scenario) -> Result<u64, Fault> {
+        for conflicts in 0.. {
+            if self.peer.append(self.version, None).await? {
+                self.version += 1;
+                return Ok(conflicts);
+            }
+            self.version += self.peer.load(self.version).await?;
+        }
+        Ok(0)
+    }
+}
+
+struct Growing<'a, P> {
+    peer: P,
+    version: u64,
+    ground: &'a Ground,
+}
+
+impl<P: Peer> Stream for Growing<'_, P> {
+    async fn append(&mut self) -> Result<(), Fault> {
+        self.peer.grow(self.version, self.version + 1).await?;
+        self.version += 1;
+        Ok(())
+    }
+    async fn load(&mut self) -> Result<u64, Fault> {
+        self.peer.load(0).await
+    }
+    fn consumed(&mut self) -> Units {
+        self.ground.taken()
     }
 }
 
 /// The same bodies as ours.
-pub(crate) fn body(n: u64) -> Value {
-    let filler: String = (0..64u64).map(|at| format!("{:016x}", (n * 131 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
-    let head = format!("{{\"n\":{n},\"text\":\"");
-    json!({ "n": n, "text": filler[..500 - head.len() - 2] })
+pub fn body(n: u64) -> Value {
+    serde_json::from_str(&fencepost_contest::body(n)).unwrap_or_default()
 }

@@ -93,7 +93,7 @@ pub use feed::index::{
 };
 #[cfg(all(feature = "dynamo", feature = "testing"))]
 #[doc(hidden)]
-pub use layout::ledger::Mutation;
+pub use layout::ledger::{HotPath, Mutation};
 #[cfg(feature = "dynamo")]
 pub use layout::reventless::Fencing;
 #[cfg(feature = "dynamo")]

@@ -6,6 +6,8 @@ mod append;
 mod check;
 mod chunk;
 mod ends;
+#[cfg(feature = "testing")]
+mod hot;
 #[cfg(feature = "streams")]
 mod index;
 pub(crate) mod item;
@@ -34,6 +36,8 @@ use futures::stream::BoxStream;
 use tokio::sync::{Mutex, MutexGuard, watch};
 
 use self::ends::Ends;
+#[cfg(feature = "testing")]
+pub use self::hot::HotPath;
 #[cfg(feature = "testing")]
 pub use self::mutation::Mutation;
 #[cfg(not(feature = "testing"))]

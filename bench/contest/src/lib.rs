@@ -1,0 +1,330 @@
+//! What every contender of the benchmark shares, ours and the peers': what it is told to do, the bodies, the loop that times writers, and the
+//! lines it prints.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fencepost::Units;
+use serde::{Deserialize, Serialize};
+
+/// Whatever a contender says went wrong.
+pub type Fault = Box<dyn std::error::Error + Send + Sync>;
+
+/// Bytes of a body.
+pub const BYTES: usize = 500;
+
+/// JSON of [`BYTES`] that does not compress to nothing.
+pub fn body(n: u64) -> String {
+    let filler: String = (0..64u64).map(|at| format!("{:016x}", (n * 131 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let head = format!("{{\"n\":{n},\"text\":\"");
+    let text: String = filler.chars().take(BYTES - head.len() - 2).collect();
+    format!("{head}{text}\"}}")
+}
+
+/// What is written to while it is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scenario {
+    /// Every writer appends to a stream of its own.
+    Disjoint,
+    /// All append to one stream; who loses reads on, and tries again.
+    Hot,
+    /// All decide on boundaries of two tags of eight, each of which is in four boundaries: read what is new, append one event on both.
+    Boundaries,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Scenario; 3] = [Scenario::Disjoint, Scenario::Hot, Scenario::Boundaries];
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Scenario::Disjoint => "disjoint",
+            Scenario::Hot => "hot",
+            Scenario::Boundaries => "boundaries",
+        })
+    }
+}
+
+impl FromStr for Scenario {
+    type Err = Fault;
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        Self::ALL.into_iter().find(|scenario| scenario.to_string() == text).ok_or_else(|| format!("no scenario {text}").into())
+    }
+}
+
+/// One timed run.
+#[derive(Clone, Debug)]
+pub struct Speed {
+    /// What is written to.
+    pub scenario: Scenario,
+    /// How many write at once.
+    pub writers: usize,
+    /// For how long.
+    pub lasts: Duration,
+    /// Tables that were prepared.
+    pub table: String,
+    /// A run keeps to streams and tags of its own.
+    pub run: u64,
+}
+
+impl Speed {
+    /// The stream of a writer.
+    pub fn stream(&self, writer: usize) -> String {
+        match self.scenario {
+            Scenario::Hot => format!("{}", self.run),
+            _ => format!("{}-{writer}", self.run),
+        }
+    }
+
+    /// The two tags of the nth boundary of sixteen.
+    pub fn boundary(&self, n: usize) -> [String; 2] {
+        [format!("order:{}-{}", self.run, n % 4), format!("customer:{}-{}", self.run, n / 4 % 4)]
+    }
+}
+
+/// What a contender is told to do, as its arguments.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// These rows, each counted: a [`Row`] for each.
+    Units(Vec<String>),
+    /// Makes the tables of this name.
+    Prepare(String),
+    /// Times writers: a [`Timed`].
+    Speed(Speed),
+    /// Opens prepared tables, appends one event, and tells its memory: a [`Timed`] of one operation.
+    First(String),
+    /// Grows a stream, and tells the units and the time of an append and a load at these lengths: a [`Grown`] for each. It stops after so long.
+    Growth(Vec<u64>, Duration),
+}
+
+impl Task {
+    /// `units ROW…`, `prepare TABLE`, `speed SCENARIO WRITERS MILLISECONDS TABLE RUN`, `first TABLE`, or `growth SECONDS LENGTH…`.
+    pub fn parse(args: &[String]) -> Result<Task, Fault> {
+        let words: Vec<&str> = args.iter().map(String::as_str).collect();
+        Ok(match words[..] {
+            ["units", ref rows @ ..] => Task::Units(rows.iter().map(|row| (*row).to_owned()).collect()),
+            ["prepare", table] => Task::Prepare(table.to_owned()),
+            ["speed", scenario, writers, lasts, table, run] => Task::Speed(Speed {
+                scenario: scenario.parse()?,
+                writers: writers.parse()?,
+                lasts: Duration::from_millis(lasts.parse()?),
+                table: table.to_owned(),
+                run: run.parse()?,
+            }),
+            ["first", table] => Task::First(table.to_owned()),
+            ["growth", seconds, ref lengths @ ..] => {
+                let lengths = lengths.iter().map(|length| length.parse()).collect::<Result<_, _>>()?;
+                Task::Growth(lengths, Duration::from_secs(seconds.parse()?))
+            }
+            _ => return Err(format!("no task: {args:?}").into()),
+        })
+    }
+
+    /// As [`Task::parse`] takes it.
+    pub fn args(&self) -> Vec<String> {
+        let words = |first: &str, rest: &[String]| [&[first.to_owned()], rest].concat();
+        match self {
+            Task::Units(rows) => words("units", rows),
+            Task::Prepare(table) => words("prepare", std::slice::from_ref(table)),
+            Task::Speed(Speed { scenario, writers, lasts, table, run }) => {
+                words("speed", &[scenario.to_string(), writers.to_string(), lasts.as_millis().to_string(), table.clone(), run.to_string()])
+            }
+            Task::First(table) => words("first", std::slice::from_ref(table)),
+            Task::Growth(lengths, lasts) => {
+                let numbers = std::iter::once(lasts.as_secs()).chain(lengths.iter().copied());
+                words("growth", &numbers.map(|n| n.to_string()).collect::<Vec<_>>())
+            }
+        }
+    }
+}
+
+/// A line of what a contender prints for [`Task::Units`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Its name.
+    pub row: String,
+    /// What it consumed,
+    pub units: Option<Units>,
+    /// or why it cannot be done.
+    pub cannot: Option<String>,
+}
+
+/// What a timed run came to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Timed {
+    /// Operations that were done.
+    pub done: u64,
+    /// In this time.
+    pub seconds: f64,
+    /// Half of them took at most so many microseconds,
+    pub p50: f64,
+    /// and all but one in a hundred so many.
+    pub p99: f64,
+    /// Conflicts on the way.
+    pub conflicts: u64,
+    /// Bytes in memory before it began,
+    pub rest: u64,
+    /// and at most.
+    pub peak: u64,
+}
+
+/// A line of what a contender prints for [`Task::Growth`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Grown {
+    /// Events in the stream.
+    pub length: u64,
+    /// One append, and its microseconds, the median of several.
+    pub append: Option<(Units, f64)>,
+    /// One load of all, and its microseconds.
+    pub load: Option<(Units, f64)>,
+    /// Why there is none, or that it stopped here.
+    pub says: Option<String>,
+}
+
+/// One of the writers of a timed run.
+pub trait Writer: Send + 'static {
+    /// One operation; how many conflicts it met.
+    fn act(&mut self, scenario: Scenario) -> impl Future<Output = Result<u64, Fault>> + Send;
+}
+
+/// Runs the writers, each in a task, until the time is over. The first operation of each is not counted: it opens the connection.
+pub async fn race<W: Writer>(writers: Vec<W>, scenario: Scenario, lasts: Duration) -> Result<Timed, Fault> {
+    let rest = memory("VmRSS");
+    let (ready, over) = (std::sync::Arc::new(tokio::sync::Barrier::new(writers.len() + 1)), std::sync::Arc::new(AtomicBool::new(false)));
+    let tasks: Vec<_> = writers
+        .into_iter()
+        .map(|mut writer| {
+            let (ready, over) = (ready.clone(), over.clone());
+            tokio::spawn(async move {
+                let warm = writer.act(scenario).await;
+                ready.wait().await;
+                warm?;
+                let (mut took, mut conflicts) = (Vec::new(), 0);
+                while !over.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    conflicts += writer.act(scenario).await?;
+                    took.push(began.elapsed());
+                }
+                Ok::<_, Fault>((took, conflicts))
+            })
+        })
+        .collect();
+    ready.wait().await;
+    let began = Instant::now();
+    tokio::time::timeout(lasts, std::future::pending::<()>()).await.unwrap_or_default();
+    over.store(true, Ordering::Relaxed);
+    let (mut took, mut conflicts) = (Vec::new(), 0);
+    for task in tasks {
+        let (of, met) = task.await??;
+        took.extend(of);
+        conflicts += met;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    took.sort_unstable();
+    let at = |share: f64| took.get((took.len() as f64 * share) as usize).map_or(0.0, |took| took.as_secs_f64() * 1e6);
+    Ok(Timed { done: took.len() as u64, seconds, p50: at(0.5), p99: at(0.99), conflicts, rest, peak: memory("VmHWM") })
+}
+
+/// A stream that grows.
+pub trait Stream {
+    /// One event behind what is there.
+    fn append(&mut self) -> impl Future<Output = Result<(), Fault>>;
+    /// All of it; how many events.
+    fn load(&mut self) -> impl Future<Output = Result<u64, Fault>>;
+    /// What was consumed since this was last asked.
+    fn consumed(&mut self) -> Units;
+}
+
+/// Grows an empty stream, and says what an append and a load come to at these lengths, the medians of five; stops when the time is over.
+pub async fn grow(stream: &mut impl Stream, lengths: &[u64], lasts: Duration) -> Result<(), Fault> {
+    let (began, mut there) = (Instant::now(), 0);
+    for length in lengths.iter().copied() {
+        while there < length {
+            stream.append().await?;
+            there += 1;
+            if began.elapsed() > lasts {
+                let says = Some(format!("stopped after {} s", lasts.as_secs()));
+                return say(&Grown { length: there, append: None, load: None, says });
+            }
+        }
+        let (mut loads, mut appends, mut says) = (Vec::new(), Vec::new(), None);
+        for _ in 0..5 {
+            stream.consumed();
+            let started = Instant::now();
+            let loaded = stream.load().await?;
+            if loaded != there {
+                says = Some(format!("loads only {loaded} of {there}, and does not say so"));
+                break;
+            }
+            loads.push((stream.consumed(), started.elapsed().as_secs_f64() * 1e6));
+        }
+        for _ in 0..5 {
+            stream.consumed();
+            let started = Instant::now();
+            stream.append().await?;
+            there += 1;
+            appends.push((stream.consumed(), started.elapsed().as_secs_f64() * 1e6));
+        }
+        say(&Grown { length, append: middle(appends), load: middle(loads), says })?;
+    }
+    Ok(())
+}
+
+/// The one that half of them took longer than.
+fn middle(mut of: Vec<(Units, f64)>) -> Option<(Units, f64)> {
+    of.sort_by(|a, b| a.1.total_cmp(&b.1));
+    of.get(of.len() / 2).copied()
+}
+
+/// Bytes, as the kernel tells of this process: `VmRSS`, or `VmHWM` for the most. Nothing where there is no `/proc`.
+pub fn memory(what: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':'));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// What there is to tell of a first operation: the memory.
+pub fn first() -> Timed {
+    Timed { done: 1, seconds: 0.0, p50: 0.0, p99: 0.0, conflicts: 0, rest: memory("VmRSS"), peak: memory("VmHWM") }
+}
+
+/// Prints a line for whoever started this process.
+pub fn say(line: &impl Serialize) -> Result<(), Fault> {
+    println!("{}", serde_json::to_string(line)?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_have_their_size_and_are_json() {
+        for n in [0, 7, 9_999] {
+            assert_eq!(body(n).len(), BYTES);
+            assert!(serde_json::from_str::<serde_json::Value>(&body(n)).is_ok());
+        }
+    }
+
+    #[test]
+    fn tasks_are_told_as_they_are_taken() {
+        let speed = Speed { scenario: Scenario::Hot, writers: 16, lasts: Duration::from_millis(700), table: "t".into(), run: 3 };
+        let tasks = [
+            Task::Units(vec!["append-1".into()]),
+            Task::Prepare("t".into()),
+            Task::Speed(speed),
+            Task::First("t".into()),
+            Task::Growth(vec![1, 10], Duration::from_secs(180)),
+        ];
+        for task in tasks {
+            let again = Task::parse(&task.args()).unwrap();
+            assert_eq!(format!("{task:?}"), format!("{again:?}"));
+        }
+        assert!(Task::parse(&["speed".into()]).is_err());
+    }
+}

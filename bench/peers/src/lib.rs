@@ -1,0 +1,73 @@
+//! The peers, as they are published, doing the work of `fencepost-bench`.
+
+pub mod adapter;
+pub mod dynamo_es_peer;
+pub mod peer;
+pub mod uma;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use fencepost::Units;
+use fencepost::testing::Meter;
+use fencepost_contest::Fault;
+
+/// Where a peer is measured.
+pub struct Ground {
+    endpoint: String,
+    meter: Meter,
+    client: Client,
+}
+
+impl Ground {
+    pub fn new(endpoint: &str) -> Ground {
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
+        let meter = Meter::new(aws_smithy_http_client::Builder::new().build_http());
+        let client = client(&endpoint, meter.http_client());
+        Ground { endpoint, meter, client }
+    }
+
+    /// The same without the meter between.
+    pub fn unmetered(&self) -> Ground {
+        let client = client(&self.endpoint, aws_smithy_http_client::Builder::new().build_http());
+        Ground { endpoint: self.endpoint.clone(), meter: self.meter.clone(), client }
+    }
+
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// What was consumed since this was last asked.
+    pub fn taken(&self) -> Units {
+        self.meter.take()
+    }
+
+    /// The tables of a layout, made as its peer has them.
+    pub async fn tables(&self, table: &str, layout: &str) -> Result<(), Fault> {
+        let url = format!("{}/{table}?layout={layout}", self.endpoint);
+        fencepost::Store::builder(&url)?.client(self.client()).create(true).open().await?;
+        Ok(())
+    }
+}
+
+/// A client for an endpoint that checks no signatures.
+pub fn client(endpoint: &str, http: aws_smithy_runtime_api::client::http::SharedHttpClient) -> Client {
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .credentials_provider(Credentials::new("any", "any", None, None, "bench"))
+        .region(Region::new("us-east-1"))
+        .endpoint_url(endpoint)
+        .sleep_impl(aws_smithy_async::rt::sleep::TokioSleep::new())
+        .http_client(http);
+    Client::from_conf(config.build())
+}
+
+/// A client by a connector without anything between.
+pub fn plain(endpoint: &str) -> Client {
+    client(endpoint, aws_smithy_http_client::Builder::new().build_http())
+}
+
+/// The endpoint and the table that a small program is told.
+pub fn told() -> Result<(String, String), Fault> {
+    let mut args = std::env::args().skip(1);
+    args.next().zip(args.next()).ok_or_else(|| "expected: ENDPOINT TABLE".into())
+}

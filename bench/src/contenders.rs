@@ -1,0 +1,160 @@
+//! Who is measured: our layouts and the bare SDK by this program, the peers by theirs; each in a process of its own on the same endpoint, which
+//! is told a task and answers with lines of JSON.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use fencepost_contest::{Scenario, Task};
+use serde::de::DeserializeOwned;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// This program.
+    Us,
+    /// `bench/peers`, a crate outside the workspace, built when it is first run.
+    Rust,
+    /// `bench/peers/equinox`, where node is there.
+    Node,
+}
+
+pub(crate) struct Contender {
+    pub(crate) name: &'static str,
+    pub(crate) by: By,
+    /// Whether it has streams, and whether boundaries over tags.
+    streams: bool,
+    boundaries: bool,
+    /// Whether it writes to DynamoDB, and so has units.
+    pub(crate) units: bool,
+}
+
+const fn ours(name: &'static str, boundaries: bool) -> Contender {
+    Contender { name, by: By::Us, streams: true, boundaries, units: true }
+}
+const fn peer(name: &'static str, by: By) -> Contender {
+    Contender { name, by, streams: true, boundaries: false, units: true }
+}
+
+pub(crate) const BARE: &str = "bare SDK";
+pub(crate) const LEDGER: &str = "ledger, streams";
+
+pub(crate) const CONTENDERS: &[Contender] = &[
+    ours(BARE, true),
+    ours(LEDGER, true),
+    ours("ledger, lanes-1", true),
+    ours("equinox", false),
+    ours("event-store-adapter v3", false),
+    ours("event-store-adapter v5", false),
+    ours("sekiban", true),
+    ours("reventless", true),
+    peer("event-store-adapter-rs 3.0.6", By::Rust),
+    peer("event-store-adapter-rs 5.2.0", By::Rust),
+    peer("dynamo-es 0.5.0", By::Rust),
+    peer("equinox-js 1.2.0", By::Node),
+    Contender { name: "umadb 0.7.8", by: By::Rust, streams: false, boundaries: true, units: false },
+];
+
+impl Contender {
+    pub(crate) fn can(&self, scenario: Scenario) -> bool {
+        if scenario == Scenario::Boundaries { self.boundaries } else { self.streams }
+    }
+
+    pub(crate) fn is_peer(&self) -> bool {
+        self.by != By::Us
+    }
+
+    /// Does a task, and hands over each line as it comes; or why it could not.
+    pub(crate) fn each<T: DeserializeOwned>(&self, endpoint: &str, task: &Task, mut line: impl FnMut(T)) -> Result<(), String> {
+        let mut command = self.command()?;
+        command.arg(self.name).arg(endpoint).args(task.args()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| format!("{}: {error}", self.name))?;
+        let mut broken = None;
+        if let Some(out) = child.stdout.take() {
+            for text in BufReader::new(out).lines() {
+                let text = text.map_err(|error| error.to_string())?;
+                match serde_json::from_str(&text) {
+                    Ok(said) => line(said),
+                    Err(error) => broken = Some(format!("{} printed {text}: {error}", self.name)),
+                }
+            }
+        }
+        let status = child.wait().map_err(|error| error.to_string())?;
+        match broken {
+            Some(why) => Err(why),
+            None if status.success() => Ok(()),
+            None => Err(format!("{} ended with {status}", self.name)),
+        }
+    }
+
+    /// All lines of a task.
+    pub(crate) fn lines<T: DeserializeOwned>(&self, endpoint: &str, task: &Task) -> Result<Vec<T>, String> {
+        let mut lines = Vec::new();
+        self.each(endpoint, task, |line| lines.push(line))?;
+        Ok(lines)
+    }
+
+    fn command(&self) -> Result<Command, String> {
+        match self.by {
+            By::Us => {
+                let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+                command.arg("contend");
+                Ok(command)
+            }
+            By::Rust => Ok(Command::new(built("bench-peers")?)),
+            By::Node => {
+                let mut command = Command::new("node");
+                command.arg(installed()?);
+                Ok(command)
+            }
+        }
+    }
+}
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where Cargo says it put a binary of the peers.
+pub(crate) fn built(binary: &str) -> Result<PathBuf, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| {
+        let manifest = here().join("peers/Cargo.toml");
+        if !manifest.exists() {
+            return Err("bench/peers is not here".into());
+        }
+        eprintln!("building the peers …");
+        let mut cargo = Command::new("cargo");
+        cargo.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(&manifest);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        // Their build is theirs: not in the folder that this one may be told to build in.
+        let status = cargo.env_remove("CARGO_TARGET_DIR").status().map_err(|error| format!("cargo: {error}"))?;
+        if !status.success() {
+            return Err(format!("the peers could not be built: {status}"));
+        }
+        Ok(here().join("peers/target").join(if cfg!(debug_assertions) { "debug" } else { "release" }))
+    });
+    folder.clone().map(|folder| folder.join(binary))
+}
+
+/// The program for node, with what it needs.
+pub(crate) fn installed() -> Result<PathBuf, String> {
+    static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let program = INSTALLED.get_or_init(|| {
+        let folder = here().join("peers/equinox");
+        if Command::new("node").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return Err("node is not here".into());
+        }
+        if !folder.join("node_modules").exists() {
+            eprintln!("installing equinox-js …");
+            let npm = Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&folder).status();
+            if !npm.map_err(|error| format!("npm: {error}"))?.success() {
+                return Err("npm could not install equinox-js".into());
+            }
+        }
+        Ok(folder.join("contend.mjs"))
+    });
+    program.clone()
+}
