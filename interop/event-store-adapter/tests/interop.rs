@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use chrono::{DateTime, Utc};
 use esa_v3::types::EventStore as _;
 use fencepost::moving::Copy;
-use fencepost::testing::Meter;
-use fencepost::{Engine, Env, Error, Event, Expect, IndexOptions, LoadOptions, Metadata, Snapshot, Step, Store, StreamName, Units};
+use fencepost::testing::{Faults, Meter, Rule};
+use fencepost::{Engine, Env, Error, Event, Expect, IndexOptions, LoadOptions, Metadata, Snapshot, Step, Store, StreamName, Timeouts, Units};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -406,6 +406,43 @@ async fn v3_becomes_v5_by_their_migration_and_by_our_copy() {
     assert_eq!(*theirs.get_events_by_id_since_seq_nr(&id(), 2).await.expect("they read")[0].occurred_at(), at(2), "their times stay");
 }
 
+/// Our answer is lost and they append the same words: behind ours, which is found; or in its place, which is not taken for ours.
+#[tokio::test]
+async fn a_lost_answer_is_told_from_the_same_words_of_theirs() {
+    for layout in ["event-store-adapter-v3", "event-store-adapter-v5"] {
+        for landed in [true, false] {
+            let ground = Ground { engine: Some(Engine::memory().expect("an engine")), endpoint: String::new(), ..Ground::fresh() };
+            let faults = Faults::new(ground.engine.as_ref().expect("an engine").http_client(), 1);
+            let url = format!("memory:?table={}&layout={layout}", ground.table);
+            let quick = Timeouts { attempts: 2, ..Timeouts::default() };
+            let opened = Store::builder(&url).expect("a URL").timeouts(quick).http_client(faults.http_client()).open();
+            let ours = opened.await.expect("opens").streams();
+            ours.append(&name(), Step::new([event(1)]).snapshot(snapshot(1))).await.expect("we create");
+            let lost = Rule::on("TransactWriteItems");
+            faults.script(if landed { lost.lose_response() } else { lost.lose_request() });
+            let Err(Error::InDoubt(doubt)) = ours.append(&name(), Step::new([event(2)])).await else { panic!("{layout}: in doubt") };
+            faults.calm();
+            let at = if landed { 3 } else { 2 };
+            if layout.ends_with("v5") {
+                let theirs = ground.theirs_v5(esa_v5::RetentionSettings::current_only()).await;
+                let same = V5Event::new(id(), at, tick(at), json!({ "n": 2 })).with_manifest("Counted");
+                theirs.persist_event(same).await.expect("they append");
+            } else {
+                let number = usize::try_from(at).expect("small");
+                let same = V3Event::new(id(), number, tick(at), json!({ "n": 2 })).with_manifest("Counted");
+                ground.theirs_v3().persist_event(same, number - 1).await.expect("they append");
+            }
+            for _ in 0..2 {
+                let again = Step::new([event(2)]).again(doubt.commit, doubt.base.clone());
+                let done = ours.append(&name(), again).await.expect("settled");
+                assert_eq!(done.version, Some(if landed { 2 } else { 3 }), "{layout}, landed {landed}");
+            }
+            let loaded = ours.load(&name(), LoadOptions::default()).await.expect("loads");
+            assert_eq!(loaded.version, 3, "{layout}, landed {landed}");
+        }
+    }
+}
+
 /// A history, and what lies in it.
 #[derive(Debug, Clone, Copy)]
 struct History {
@@ -452,16 +489,18 @@ fn histories() -> Vec<History> {
     let mut all = Vec::new();
     for events in [1, 8, 100] {
         for body in [50, 500] {
-            for keep in [None, Some(2)] {
-                all.push(History { events, body, state: 20_000, every: if events == 100 { 40 } else { 3 }, keep });
+            let every = if events == 100 { 40 } else { 3 };
+            all.push(History { events, body, state: 20_000, every, keep: None });
+            if events == 8 {
+                all.push(History { events, body, state: 20_000, every, keep: Some(2) });
             }
         }
     }
     let plain = History { events: 2, body: 50, state: 300, every: 8, keep: None };
-    all.extend((920..=980).step_by(4).map(|body| History { body, ..plain }));
-    all.extend((420..=460).step_by(4).map(|body| History { events: 8, body, ..plain }));
-    all.extend((860..=1000).step_by(10).map(|state| History { state, every: 2, ..plain }));
-    all.extend((3900..=4060).step_by(16).map(|state| History { state, every: 2, ..plain }));
+    // The last byte before each border of the peer's and the first behind it, in v5 and v3.
+    all.extend([925, 926, 940, 941, 963, 964].map(|body| History { body, ..plain }));
+    all.extend([428, 429, 451, 452].map(|body| History { events: 8, body, ..plain }));
+    all.extend([941, 942, 964, 965, 4013, 4014, 4036, 4037].map(|state| History { state, every: 2, ..plain }));
     all
 }
 

@@ -180,6 +180,7 @@ async fn a_repeat_whose_answer_is_lost_is_found_from_the_first_base() {
         scene.env.advance(Duration::from_secs(60));
         let (again, _) = scene.doubt(Rule::on(WRITE).lose_response(), Step::new(ticks(2)).again(commit, base.clone())).await;
         assert_eq!((again, scene.events().await.len()), (commit, 4), "{layout}: it landed");
+        scene.env.advance(Duration::from_secs(60));
         let other = scene.other("").await;
         let done = other.append(&name("user-a"), Step::new(ticks(2)).again(commit, base)).await.expect("found");
         assert_eq!((done.version, scene.events().await.len()), (Some(4), 4), "{layout}");
