@@ -187,6 +187,38 @@ async fn a_repeat_whose_answer_is_lost_is_found_from_the_first_base() {
     }
 }
 
+/// An event of a year ago, first seen today: in the feed once, where its stream has it.
+#[tokio::test]
+async fn a_repeat_of_long_ago_is_in_the_feed_where_its_version_is() {
+    for layout in BOTH {
+        let engine = Engine::memory().expect("an engine");
+        let faults = Faults::new(engine.http_client(), 1);
+        let once = Timeouts { attempts: 1, ..Timeouts::default() };
+        let url = format!("memory:?{layout}");
+        let store = open(Store::builder(&url).expect("a URL").timeouts(once).http_client(faults.http_client())).await;
+        let (stream, streams) = (name("user-0"), store.streams());
+        streams.append(&stream, first([event("A", "1")])).await.expect("appends");
+        faults.script(Rule::on(WRITE).lose_request());
+        let answer = streams.append(&stream, Step::new(ticks(2))).await;
+        faults.calm();
+        let Err(Error::InDoubt(doubt)) = answer else { panic!("{layout}: {answer:?}") };
+        let of = doubt.base.layout().to_owned();
+        let (at, version, given, seen): (String, u64, bool, Vec<u8>) = doubt.base.open(&of).expect("a base");
+        let stamp = u64::from_be_bytes(seen.try_into().expect("a stamp")) - 365 * 86_400 * 1_000_000;
+        let base = Base::seal(&of, &(at, version, given, stamp.to_be_bytes().to_vec()));
+        for late in [false, true] {
+            if late {
+                super::catch_up(&store).await;
+            }
+            streams.append(&stream, Step::new([event("A", "2")])).await.expect("appends");
+            streams.append(&stream, Step::new(ticks(2)).again(doubt.commit, base.clone())).await.expect("settled");
+            streams.append(&stream, Step::new([event("A", "3")])).await.expect("appends");
+        }
+        super::catch_up(&store).await;
+        super::audit(&store, 1, 7).await;
+    }
+}
+
 /// A time of the caller's may be everybody's: the commit's id on the first event tells, where there is one; under `strict` nothing does.
 #[tokio::test]
 async fn a_time_of_the_callers_tells_nothing() {
