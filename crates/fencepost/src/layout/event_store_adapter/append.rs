@@ -64,7 +64,7 @@ impl EventStoreAdapter {
     fn in_doubt(&self, stream: &StreamName, run: &Run<'_>, message: &str) -> Error {
         let fresh = || Began::new(stream, run.tried.unwrap_or(0), run.commit.once, Vec::new());
         let mut began = run.began.clone().unwrap_or_else(fresh);
-        began.seen = run.stamp.to_be_bytes().to_vec();
+        began.seen = [&run.stamp.to_be_bytes()[..], &[u8::from(run.commit.bare)]].concat();
         let base = began.seal(self.options().layout());
         Error::InDoubt(Box::new(InDoubt { commit: run.commit.id, base, message: message.into() }))
     }
@@ -93,7 +93,8 @@ impl EventStoreAdapter {
         let drawn = whose::drawn(stamp, id)?;
         let occurred = step.events.iter().map(|event| whose::occurred(event, drawn)).collect::<Result<Vec<_>>>()?;
         let doubt = began.is_some();
-        let commit = Commit { id, events: &step.events, drawn, occurred, snapshot, once };
+        let bare = options.strict || began.as_ref().is_some_and(|began| began.seen.get(8) == Some(&1));
+        let commit = Commit { id, events: &step.events, drawn, occurred, snapshot, once, bare };
         Ok(Run { commit, expect: &step.expect, began, stamp, stamped: told.is_some(), tried: None, doubt, made: false })
     }
 
@@ -247,7 +248,7 @@ impl EventStoreAdapter {
                 _ => {}
             }
         }
-        let whose = |row: Option<&Row>| row.map_or(Whose::Others, |row| run.commit.whose(self.options(), from.version, row));
+        let whose = |row: Option<&Row>| row.map_or(Whose::Others, |row| run.commit.whose(from.version, row));
         if doubt || whose(there.as_ref()) == Whose::Untold {
             // Which conditions failed is not always told of all of them.
             if run.commit.once
@@ -346,7 +347,7 @@ impl EventStoreAdapter {
         let Some(at) = rows.iter().position(begins) else {
             let first = || run.commit.events.first().zip(run.commit.occurred.first());
             let like = |row: &Row| first().is_some_and(|(event, at)| if run.stamped { row.says(event, *at) } else { row.is_like(event) });
-            let untold = self.options().strict && (run.commit.needs_mark() || !run.stamped);
+            let untold = run.commit.bare && (run.commit.needs_mark() || !run.stamped);
             return match untold && rows.iter().any(like) {
                 true => Err(self.in_doubt(stream, run, "under strict=true nothing tells whose the event is that says the same")),
                 false => Ok(None),

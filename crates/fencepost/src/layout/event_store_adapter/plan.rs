@@ -21,6 +21,8 @@ pub(super) struct Commit<'a> {
     pub(super) snapshot: Option<&'a Snapshot>,
     /// Under an id that the caller gave.
     pub(super) once: bool,
+    /// A try under `strict` was among its tries: that bears no id.
+    pub(super) bare: bool,
 }
 
 impl Commit<'_> {

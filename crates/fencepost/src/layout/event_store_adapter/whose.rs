@@ -6,7 +6,6 @@
 
 use super::item::Row;
 use super::plan::Commit;
-use super::settings::Options;
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Event};
 
@@ -48,7 +47,7 @@ impl Commit<'_> {
     }
 
     /// Whose this event is, where the commit was tried behind this version.
-    pub(super) fn whose(&self, options: &Options, behind: u64, row: &Row) -> Whose {
+    pub(super) fn whose(&self, behind: u64, row: &Row) -> Whose {
         if let Some(id) = row.commit {
             return if id == self.id { Whose::Ours } else { Whose::Others };
         }
@@ -57,7 +56,7 @@ impl Commit<'_> {
         match tried {
             Some((index, event, at)) if row.is_part(index, self.events.len()) && row.says(event, *at) => match index {
                 _ if !is_given(event) => Whose::Ours,
-                0 if self.needs_mark() && !options.strict => Whose::Others,
+                0 if self.needs_mark() && !self.bare => Whose::Others,
                 _ => Whose::Untold,
             },
             _ => Whose::Others,
