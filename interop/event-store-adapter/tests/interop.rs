@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use chrono::{DateTime, Utc};
 use esa_v3::types::EventStore as _;
 use fencepost::moving::Copy;
-use fencepost::testing::Meter;
-use fencepost::{Engine, Env, Error, Event, Expect, IndexOptions, LoadOptions, Metadata, Snapshot, Step, Store, StreamName, Units};
+use fencepost::testing::{Faults, Meter, Rule};
+use fencepost::{Engine, Env, Error, Event, Expect, IndexOptions, LoadOptions, Metadata, Snapshot, Step, Store, StreamName, Timeouts, Units};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -406,17 +406,104 @@ async fn v3_becomes_v5_by_their_migration_and_by_our_copy() {
     assert_eq!(*theirs.get_events_by_id_since_seq_nr(&id(), 2).await.expect("they read")[0].occurred_at(), at(2), "their times stay");
 }
 
-/// Bodies of the size that real events have, and a snapshot of 20 KB.
-fn large(n: u64) -> Value {
-    json!({ "n": n, "text": "x".repeat(500) })
+/// Our answer is lost and they append the same words: behind ours, which is found; or in its place, which is not taken for ours.
+#[tokio::test]
+async fn a_lost_answer_is_told_from_the_same_words_of_theirs() {
+    for layout in ["event-store-adapter-v3", "event-store-adapter-v5"] {
+        for landed in [true, false] {
+            let ground = Ground { engine: Some(Engine::memory().expect("an engine")), endpoint: String::new(), ..Ground::fresh() };
+            let faults = Faults::new(ground.engine.as_ref().expect("an engine").http_client(), 1);
+            let url = format!("memory:?table={}&layout={layout}", ground.table);
+            let quick = Timeouts { attempts: 2, ..Timeouts::default() };
+            let opened = Store::builder(&url).expect("a URL").timeouts(quick).http_client(faults.http_client()).open();
+            let ours = opened.await.expect("opens").streams();
+            ours.append(&name(), Step::new([event(1)]).snapshot(snapshot(1))).await.expect("we create");
+            let lost = Rule::on("TransactWriteItems");
+            faults.script(if landed { lost.lose_response() } else { lost.lose_request() });
+            let Err(Error::InDoubt(doubt)) = ours.append(&name(), Step::new([event(2)])).await else { panic!("{layout}: in doubt") };
+            faults.calm();
+            let at = if landed { 3 } else { 2 };
+            if layout.ends_with("v5") {
+                let theirs = ground.theirs_v5(esa_v5::RetentionSettings::current_only()).await;
+                let same = V5Event::new(id(), at, tick(at), json!({ "n": 2 })).with_manifest("Counted");
+                theirs.persist_event(same).await.expect("they append");
+            } else {
+                let number = usize::try_from(at).expect("small");
+                let same = V3Event::new(id(), number, tick(at), json!({ "n": 2 })).with_manifest("Counted");
+                ground.theirs_v3().persist_event(same, number - 1).await.expect("they append");
+            }
+            for _ in 0..2 {
+                let again = Step::new([event(2)]).again(doubt.commit, doubt.base.clone());
+                let done = ours.append(&name(), again).await.expect("settled");
+                assert_eq!(done.version, Some(if landed { 2 } else { 3 }), "{layout}, landed {landed}");
+            }
+            let loaded = ours.load(&name(), LoadOptions::default()).await.expect("loads");
+            assert_eq!(loaded.version, 3, "{layout}, landed {landed}");
+        }
+    }
 }
-fn state(n: u64) -> Value {
-    json!({ "count": n, "text": "s".repeat(20_000) })
+
+/// A history, and what lies in it.
+#[derive(Debug, Clone, Copy)]
+struct History {
+    events: u64,
+    /// Bytes of a body and of a snapshot.
+    body: usize,
+    state: usize,
+    /// A snapshot with every event of this many, and in v3 with the first.
+    every: u64,
+    keep: Option<usize>,
 }
-fn our_step(n: u64, snapshot: bool) -> Step {
-    let step = Step::new([Event::json("Counted", &large(n)).expect("an event")]).expect(Expect::Version(n - 1));
-    if snapshot { step.snapshot(Snapshot::new("snapshot", state(n).to_string())) } else { step }
+
+impl History {
+    fn body(&self, n: u64) -> Value {
+        filled(json!({ "n": n, "text": "" }), self.body)
+    }
+    fn state(&self, n: u64) -> Value {
+        filled(json!({ "count": n, "text": "" }), self.state)
+    }
+    fn step(&self, n: u64, snapshot: bool) -> Step {
+        let step = Step::new([Event::json("Counted", &self.body(n)).expect("an event")]).expect(Expect::Version(n - 1));
+        if snapshot { step.snapshot(Snapshot::new("snapshot", self.state(n).to_string())) } else { step }
+    }
+    fn layout(&self, layout: &str) -> String {
+        format!("{layout}{}", self.keep.map_or(String::new(), |keep| format!("&keep={keep}")))
+    }
 }
+
+/// Of so many bytes.
+fn filled(mut value: Value, bytes: usize) -> Value {
+    let bare = value.to_string().len();
+    value["text"] = json!("x".repeat(bytes.saturating_sub(bare)));
+    value
+}
+
+/// By a clock that counts nanoseconds: of a number that ends in zeros DynamoDB stores less.
+fn tick(n: u64) -> DateTime<Utc> {
+    DateTime::from_timestamp_nanos(1_767_225_600_123_456_001 + 1_000 * i64::try_from(n).expect("small"))
+}
+
+/// Short and long, bodies and snapshots of the sizes that real ones have; and some that end just before and behind a border where another
+/// unit begins: a kilobyte of the journal's item and of the head, four of a page.
+fn histories() -> Vec<History> {
+    let mut all = Vec::new();
+    for events in [1, 8, 100] {
+        for body in [50, 500] {
+            let every = if events == 100 { 40 } else { 3 };
+            all.push(History { events, body, state: 20_000, every, keep: None });
+            if events == 8 {
+                all.push(History { events, body, state: 20_000, every, keep: Some(2) });
+            }
+        }
+    }
+    let plain = History { events: 2, body: 50, state: 300, every: 8, keep: None };
+    // The last byte before each border of the peer's and the first behind it, in v5 and v3.
+    all.extend([925, 926, 940, 941, 963, 964].map(|body| History { body, ..plain }));
+    all.extend([428, 429, 451, 452].map(|body| History { events: 8, body, ..plain }));
+    all.extend([941, 942, 964, 965, 4013, 4014, 4036, 4037].map(|state| History { state, every: 2, ..plain }));
+    all
+}
+
 fn not_more(what: &str, ours: Units, theirs: Units) {
     println!("{what}: ours {ours}; theirs {theirs}");
     assert!(ours.write <= theirs.write && ours.read <= theirs.read && ours.requests <= theirs.requests, "{what}: {ours} against {theirs}");
@@ -425,63 +512,75 @@ fn not_more(what: &str, ours: Units, theirs: Units) {
 /// The same history by both, on one engine, in one run: never more units or requests than the peer's.
 #[tokio::test]
 async fn nothing_costs_more_than_with_the_peer() {
-    for keep in [None, Some(2)] {
-        let (ground, meter) = Ground::metered();
-        let options = keep.map_or(String::new(), |keep| format!("&keep={keep}"));
-        let ours = Ground { table: "ours".into(), ..ground.clone() }.open(&format!("event-store-adapter-v5{options}")).await.streams();
-        let _ = ground.open("event-store-adapter-v5").await;
-        let retention = keep.map_or_else(esa_v5::RetentionSettings::current_only, esa_v5::RetentionSettings::keep_latest);
-        let theirs = ground.theirs_v5(retention).await;
-        meter.take();
-        for n in 1..=8u64 {
-            let with = n % 3 == 0;
-            let event = V5Event::new(id(), n, at(n), large(n)).with_manifest("Counted");
-            match with {
-                true => theirs.persist_event_and_snapshot(event, esa_v5::SnapshotEnvelope::new(state(n), n)).await.expect("they append"),
-                false => theirs.persist_event(event).await.expect("they append"),
-            };
-            let done = ours.append(&name(), our_step(n, with)).await.expect("we append").units;
-            not_more(&format!("v5, keep {keep:?}, event {n}, snapshot {with}"), done, meter.take());
-        }
-        let snapshot = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("a head");
-        let since = snapshot.snapshot().expect("a snapshot").seq_nr() + 1;
-        assert_eq!(theirs.get_events_by_id_since_seq_nr(&id(), since).await.expect("they read").len(), 2);
-        let loaded = ours.load(&name(), LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
-        assert_eq!(loaded.events.len(), 2);
-        not_more(&format!("v5, keep {keep:?}, load from the snapshot"), loaded.units, meter.take());
-        assert_eq!(theirs.get_events_by_id_since_seq_nr(&id(), 1).await.expect("they read").len(), 8);
-        let loaded = ours.load(&name(), LoadOptions::default()).await.expect("loads");
-        assert_eq!(loaded.events.len(), 8);
-        not_more(&format!("v5, keep {keep:?}, load of all"), loaded.units, meter.take());
+    for history in histories() {
+        v5_costs_no_more(history).await;
     }
-    for keep in [None, Some(2)] {
-        let (ground, meter) = Ground::metered();
-        let options = keep.map_or(String::new(), |keep| format!("&keep={keep}"));
-        let ours = Ground { table: "ours".into(), ..ground.clone() }.open(&format!("event-store-adapter-v3{options}")).await.streams();
-        let _ = ground.open("event-store-adapter-v3").await;
-        let mut theirs = ground.theirs_v3().with_keep_snapshot_count(keep).expect("a count");
-        meter.take();
-        for n in 1..=8u64 {
-            let with = n == 1 || n % 3 == 0;
-            let number = usize::try_from(n).expect("small");
-            let event = V3Event::new(id(), number, at(n), large(n)).with_manifest("Counted");
-            match with {
-                true => theirs.persist_event_and_snapshot(event, state(n), number - 1).await.expect("they append"),
-                false => theirs.persist_event(event, number - 1).await.expect("they append"),
-            }
-            let done = ours.append(&name(), our_step(n, with)).await.expect("we append").units;
-            not_more(&format!("v3, keep {keep:?}, event {n}, snapshot {with}"), done, meter.take());
-        }
-        let snapshot = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("a snapshot");
-        assert_eq!(theirs.get_events_by_id_since_seq_nr(&id(), snapshot.seq_nr() + 1).await.expect("they read").len(), 2);
-        let theirs = meter.take();
-        // Their events come from an index alone, which may lack the newest.
-        let options = || LoadOptions::default().snapshot(["snapshot"]);
-        let eventual = ours.load(&name(), options().eventual()).await.expect("loads");
-        assert_eq!(eventual.events.len(), 2);
-        not_more(&format!("v3, keep {keep:?}, load from the snapshot, eventual"), eventual.units, theirs);
-        // Ours, when it must not, looks behind the last one: one request and one unit.
-        let strong = ours.load(&name(), options()).await.expect("loads").units;
-        assert_eq!((strong.read, strong.requests), (theirs.read + 1.0, theirs.requests + 1));
+    for history in histories() {
+        v3_costs_no_more(history).await;
     }
+}
+
+async fn v5_costs_no_more(history: History) {
+    let (ground, meter) = Ground::metered();
+    let ours = Ground { table: "ours".into(), ..ground.clone() }.open(&history.layout("event-store-adapter-v5")).await.streams();
+    let _ = ground.open("event-store-adapter-v5").await;
+    let retention = history.keep.map_or_else(esa_v5::RetentionSettings::current_only, esa_v5::RetentionSettings::keep_latest);
+    let theirs = ground.theirs_v5(retention).await;
+    meter.take();
+    for n in 1..=history.events {
+        let with = n % history.every == 0;
+        let event = V5Event::new(id(), n, tick(n), history.body(n)).with_manifest("Counted");
+        match with {
+            true => theirs.persist_event_and_snapshot(event, esa_v5::SnapshotEnvelope::new(history.state(n), n)).await.expect("they append"),
+            false => theirs.persist_event(event).await.expect("they append"),
+        };
+        let done = ours.append(&name(), history.step(n, with)).await.expect("we append").units;
+        not_more(&format!("v5, {history:?}, event {n}, snapshot {with}"), done, meter.take());
+    }
+    let read = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("a head");
+    let since = read.snapshot().map_or(1, |snapshot| snapshot.seq_nr() + 1);
+    let behind = theirs.get_events_by_id_since_seq_nr(&id(), since).await.expect("they read").len();
+    let loaded = ours.load(&name(), LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
+    assert_eq!(loaded.events.len(), behind);
+    not_more(&format!("v5, {history:?}, load from the snapshot"), loaded.units, meter.take());
+    let all = theirs.get_events_by_id_since_seq_nr(&id(), 1).await.expect("they read").len();
+    let loaded = ours.load(&name(), LoadOptions::default()).await.expect("loads");
+    assert_eq!(loaded.events.len(), all);
+    not_more(&format!("v5, {history:?}, load of all"), loaded.units, meter.take());
+}
+
+async fn v3_costs_no_more(history: History) {
+    let (ground, meter) = Ground::metered();
+    let ours = Ground { table: "ours".into(), ..ground.clone() }.open(&history.layout("event-store-adapter-v3")).await.streams();
+    let _ = ground.open("event-store-adapter-v3").await;
+    let mut theirs = ground.theirs_v3().with_keep_snapshot_count(history.keep).expect("a count");
+    meter.take();
+    for n in 1..=history.events {
+        let with = n == 1 || n % history.every == 0;
+        let number = usize::try_from(n).expect("small");
+        let event = V3Event::new(id(), number, tick(n), history.body(n)).with_manifest("Counted");
+        match with {
+            true => theirs.persist_event_and_snapshot(event, history.state(n), number - 1).await.expect("they append"),
+            false => theirs.persist_event(event, number - 1).await.expect("they append"),
+        }
+        let done = ours.append(&name(), history.step(n, with)).await.expect("we append").units;
+        not_more(&format!("v3, {history:?}, event {n}, snapshot {with}"), done, meter.take());
+    }
+    let read = theirs.get_latest_snapshot_by_id(&id()).await.expect("they read").expect("a snapshot");
+    let behind = theirs.get_events_by_id_since_seq_nr(&id(), read.seq_nr() + 1).await.expect("they read").len();
+    let spent = meter.take();
+    // Their events come from an index alone, which may lack the newest; ours do not, and the snapshot that both read tells where it ends.
+    for (how, options) in [("eventual", LoadOptions::default().eventual()), ("strong", LoadOptions::default())] {
+        let loaded = ours.load(&name(), options.snapshot(["snapshot"])).await.expect("loads");
+        assert_eq!(loaded.events.len(), behind);
+        not_more(&format!("v3, {history:?}, load from the snapshot, {how}"), loaded.units, spent);
+    }
+    let all = theirs.get_events_by_id_since_seq_nr(&id(), 1).await.expect("they read").len();
+    let spent = meter.take();
+    let loaded = ours.load(&name(), LoadOptions::default().eventual()).await.expect("loads");
+    assert_eq!(loaded.events.len(), all);
+    not_more(&format!("v3, {history:?}, load of all, eventual"), loaded.units, spent);
+    // Without the snapshot nothing tells where the index should end, and it is never read strongly: one look behind its end.
+    let strong = ours.load(&name(), LoadOptions::default()).await.expect("loads").units;
+    assert_eq!((strong.read, strong.requests), (spent.read + 1.0, spent.requests + 1));
 }

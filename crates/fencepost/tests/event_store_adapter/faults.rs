@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost::testing::{Chances, Fault, Faults, Keep, Rule};
-use fencepost::{CommitId, Engine, Env, Error, Expect, LoadOptions, Reason, Snapshot, Step, Store, StreamStore, Timeouts};
+use fencepost::{CommitId, Engine, Env, Error, Expect, LoadOptions, Metadata, Reason, Snapshot, Step, Store, StreamStore, Timeouts};
 
 use super::support::open;
 use super::{BOTH, V3, V5, event, first, name};
@@ -152,17 +152,26 @@ async fn what_stays_unanswered_is_in_doubt_and_the_repeat_settles_it() {
     }
 }
 
-/// Under `strict` nothing of ours is in the tables: an append that was lost is told from another's where they differ, and else stays in
-/// doubt. An id of the caller's settles it there too.
+/// Under `strict` nothing of ours is in the tables: an append that was lost is told by its time, and where the caller gave that too by the
+/// body; one that says the same stays in doubt. An id of the caller's settles it there too.
 #[tokio::test]
 async fn under_strict_a_doubt_stays_unless_the_caller_gave_an_id() {
     for layout in BOTH.map(strict) {
         let one = || Step::new([event("A", "1")]);
+        let occurred = "2026-01-02T03:04:05Z".parse().ok();
+        let timed = || Step::new([event("A", "1").meta(Metadata { occurred, ..Metadata::default() })]);
         let bench = Bench::new(&layout).await;
         bench.faults.script(Rule::on(WRITE).lose_response());
         let Err(Error::InDoubt(doubt)) = bench.streams.append(&name("user-a"), one()).await else { panic!("{layout}") };
         bench.faults.calm();
         let again = bench.streams.append(&name("user-a"), one().again(doubt.commit, doubt.base)).await;
+        assert_eq!((again.expect("found").version, bench.recorded().await), (Some(2), 2), "{layout}");
+
+        let bench = Bench::new(&layout).await;
+        bench.faults.script(Rule::on(WRITE).lose_response());
+        let Err(Error::InDoubt(doubt)) = bench.streams.append(&name("user-a"), timed()).await else { panic!("{layout}") };
+        bench.faults.calm();
+        let again = bench.streams.append(&name("user-a"), timed().again(doubt.commit, doubt.base)).await;
         assert!(matches!(again, Err(Error::InDoubt(_))), "{layout}: {again:?}");
         assert_eq!(bench.recorded().await, 2, "{layout}: nothing is doubled");
 
@@ -185,9 +194,9 @@ async fn under_strict_a_doubt_stays_unless_the_caller_gave_an_id() {
     }
 }
 
-/// Past the ten minutes of the request token, with all reasons but one hidden: the commit id settles, and another's event is no success.
+/// Past the ten minutes of the request token, with all reasons but one hidden: the commit's time settles, and another's event is no success.
 #[tokio::test]
-async fn without_the_request_token_the_commit_id_settles() {
+async fn without_the_request_token_the_time_settles() {
     for layout in BOTH {
         for keep in [Keep::Last, Keep::Item(0), Keep::Item(1)] {
             let engine = Engine::memory().expect("engine");
@@ -253,7 +262,7 @@ async fn reads_are_repeated_or_fail() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_storm_every_writer_is_told_the_truth() {
     for layout in BOTH {
-        // One that does not remember request tokens: every lost answer is settled by the commit id.
+        // One that does not remember request tokens: every lost answer is settled by what is in the tables.
         let engine = Engine::memory().expect("engine");
         let mut writers = Vec::new();
         for writer in 0..6u64 {

@@ -6,6 +6,7 @@
 #[path = "../bare_sdk/mod.rs"]
 mod bare_sdk;
 mod faults;
+mod lost;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -385,9 +386,15 @@ async fn an_event_of_v3_costs_the_snapshot_that_it_locks() {
     let loaded = store.streams().load(&a, LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
     assert_eq!(
         (loaded.events.len(), loaded.units),
-        (1, units(5.0 + 0.5 + 1.0, 0.0, 3)),
-        "snapshot, index, and a look behind what the index has"
+        (1, units(5.0 + 0.5, 0.0, 2)),
+        "the snapshot, which tells where it ends, and the index"
     );
+    let all = store.streams().load(&a, LoadOptions::default()).await.expect("loads");
+    assert_eq!((all.events.len(), all.units), (2, units(0.5 + 1.0, 0.0, 2)), "the index, and a look behind what it has");
+    let eventual = store.streams().load(&a, LoadOptions::default().eventual()).await.expect("loads");
+    assert_eq!((eventual.events.len(), eventual.units), (2, units(0.5, 0.0, 1)));
+    let none = store.streams().load(&name("user-none"), LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
+    assert_eq!((none.version, none.units), (0, units(1.0 + 0.5, 0.0, 2)), "no snapshot, and nothing in the index");
 }
 
 // ---- retention ----
@@ -531,6 +538,26 @@ async fn what_the_index_of_v3_does_not_show_yet_is_read_by_its_key() {
             lag.apply_half().await;
         }
     }
+}
+
+/// A program that moved the lock once for two events: the number alone would call the index whole, and the time of the last event does not.
+#[tokio::test]
+async fn a_lock_that_counts_too_few_hides_no_event() {
+    let (now, stale) = (Engine::memory().expect("an engine"), Engine::memory().expect("an engine"));
+    let lag = Lag::new(now.http_client(), stale.http_client(), 1);
+    let builder = || Store::builder(&format!("memory:?{V3}&table=orders")).expect("a URL").http_client(lag.http_client());
+    let a = name("user-a");
+    let streams = open(builder()).await.streams();
+    streams.append(&a, first([event("A", "1")])).await.expect("appends");
+    streams.append(&a, Step::new([event("A", "2")])).await.expect("appends");
+    lag.apply_all().await;
+    streams.append(&a, Step::new([event("A", "3")])).await.expect("appends");
+    let client = bare_sdk::client(lag.http_client());
+    let mut current = scan(&client, "orders-snapshot").await.remove(0);
+    current.insert("version".into(), number(2));
+    put(&client, "orders-snapshot", current).await;
+    let loaded = open(builder()).await.streams().load(&a, LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
+    assert_eq!((loaded.snapshots[0].version, loaded.version), (1, 3));
 }
 
 // ---- the feed ----

@@ -5,10 +5,11 @@ use super::item::{self, Row, SEQ, SNAPSHOT, VERSION};
 use super::plan::{Commit, Part, plan};
 use super::settings::Kind;
 use super::token::End;
+use super::whose::{self, Whose};
 use crate::dynamo::item::{Attributes, Item};
 use crate::dynamo::{Freshness, Op, Outcome, Verdict};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
-use crate::event::{CommitId, StreamName};
+use crate::event::{CommitId, Event, StreamName};
 use crate::log::Committed;
 use crate::side::began::Began;
 use crate::side::once::{Known, Once, known};
@@ -21,6 +22,10 @@ struct Run<'a> {
     expect: &'a Expect,
     /// Where an earlier append of this commit began.
     began: Option<Began>,
+    /// When it was first tried, in microseconds: every try says the same, so that each is known by it.
+    stamp: u64,
+    /// Whether the base told: one that an earlier version gave does not.
+    stamped: bool,
     /// The version behind which it was first tried here.
     tried: Option<u64>,
     /// Whether a try may have landed, and nothing tells.
@@ -58,7 +63,9 @@ impl EventStoreAdapter {
 
     fn in_doubt(&self, stream: &StreamName, run: &Run<'_>, message: &str) -> Error {
         let fresh = || Began::new(stream, run.tried.unwrap_or(0), run.commit.once, Vec::new());
-        let base = run.began.clone().unwrap_or_else(fresh).seal(self.options().layout());
+        let mut began = run.began.clone().unwrap_or_else(fresh);
+        began.seen = [&run.stamp.to_be_bytes()[..], &[u8::from(run.commit.bare)]].concat();
+        let base = began.seal(self.options().layout());
         Error::InDoubt(Box::new(InDoubt { commit: run.commit.id, base, message: message.into() }))
     }
 
@@ -79,13 +86,16 @@ impl EventStoreAdapter {
         }
         let snapshot = self.one_snapshot(&step.snapshots)?;
         options.check_writable()?;
-        let stamp = self.new_stamp()?;
-        let occurred = step.events.iter().map(|event| item::occurred(event, stamp)).collect::<Result<Vec<_>>>()?;
+        let told = began.as_ref().and_then(|began| began.seen.first_chunk().copied().map(u64::from_be_bytes));
+        let stamp = told.map_or_else(|| self.new_stamp(), Ok)?;
         let once = began.as_ref().map_or(step.commit.is_some(), |began| began.once);
         let id = step.commit.unwrap_or_else(|| self.dynamo().env().new_commit_id());
+        let drawn = whose::drawn(stamp, id)?;
+        let occurred = step.events.iter().map(|event| whose::occurred(event, drawn)).collect::<Result<Vec<_>>>()?;
         let doubt = began.is_some();
-        let commit = Commit { id, events: &step.events, occurred, snapshot, once };
-        Ok(Run { commit, expect: &step.expect, began, tried: None, doubt, made: false })
+        let bare = options.strict || began.as_ref().is_some_and(|began| began.seen.get(8) == Some(&1));
+        let commit = Commit { id, events: &step.events, drawn, occurred, snapshot, once, bare };
+        Ok(Run { commit, expect: &step.expect, began, stamp, stamped: told.is_some(), tried: None, doubt, made: false })
     }
 
     fn one_snapshot<'a>(&self, snapshots: &'a [Snapshot]) -> Result<Option<&'a Snapshot>> {
@@ -238,29 +248,28 @@ impl EventStoreAdapter {
                 _ => {}
             }
         }
-        if doubt {
+        let whose = |row: Option<&Row>| row.map_or(Whose::Others, |row| run.commit.whose(from.version, row));
+        if doubt || whose(there.as_ref()) == Whose::Untold {
             // Which conditions failed is not always told of all of them.
             if run.commit.once
                 && let Some(known) = self.once().find(op, stream, run.commit.id).await?
             {
                 return self.recorded_before(op, stream, run, &known).await.map(Settled::Landed);
             }
-            if there.as_ref().is_none_or(|row| row.version != from.version + 1) {
-                let first = from.version + 1;
+            let first = from.version + 1;
+            if there.as_ref().is_none_or(|row| row.version != first) {
                 there = self.fetch(op, stream, first..=first, Freshness::Strong).await?.pop();
             }
         }
-        if let Some(row) = &there {
-            if row.commit == Some(run.commit.id) {
+        match whose(there.as_ref()) {
+            Whose::Ours => {
                 let end = End { version: from.version + run.commit.count(), lock: from.lock + run.commit.count() };
                 self.remember(stream, end);
                 self.side().ring();
                 return Ok(Settled::Landed(self.committed_at(op, stream, run, end)));
             }
-            let like = || run.commit.events.first().zip(run.commit.occurred.first()).is_some_and(|(event, at)| row.says(event, *at));
-            if doubt && self.options().strict && !run.commit.once && like() {
-                return Ok(Settled::Unknown);
-            }
+            Whose::Untold if doubt && !run.commit.once => return Ok(Settled::Unknown),
+            Whose::Untold | Whose::Others => {}
         }
         Ok(Settled::Not(match (&self.options().kind, lock) {
             (Kind::V5 { .. }, Some(end)) => end,
@@ -334,19 +343,23 @@ impl EventStoreAdapter {
             };
         }
         let rows = self.tail(op, stream, began.version, Freshness::Strong).await?;
-        let same = |row: &Row, at: usize| run.commit.events.get(at).is_some_and(|event| row.is_like(event));
-        if self.options().strict {
-            // Only the body can tell, and another may have said the same.
-            return match rows.iter().any(|row| same(row, 0)) {
+        let begins = |row: &Row| row.commit.map_or(row.begins_at(run.commit.drawn), |id| id == run.commit.id);
+        let Some(at) = rows.iter().position(begins) else {
+            let first = || run.commit.events.first().zip(run.commit.occurred.first());
+            let like = |row: &Row| first().is_some_and(|(event, at)| if run.stamped { row.says(event, *at) } else { row.is_like(event) });
+            let untold = run.commit.bare && (run.commit.needs_mark() || !run.stamped);
+            return match untold && rows.iter().any(like) {
                 true => Err(self.in_doubt(stream, run, "under strict=true nothing tells whose the event is that says the same")),
                 false => Ok(None),
             };
-        }
-        let ours: Vec<Row> = rows.into_iter().filter(|row| row.commit == Some(run.commit.id)).collect();
-        let Some(last) = ours.last().map(Row::last) else { return Ok(None) };
-        if ours.len() != run.commit.events.len() || !ours.iter().enumerate().all(|(at, row)| same(row, at)) {
+        };
+        let ours: Vec<Row> = rows.into_iter().skip(at).take(run.commit.events.len()).collect();
+        let same = |(index, event): (usize, &Event)| {
+            ours.get(index).is_some_and(|row| row.is_part(index, run.commit.events.len()) && row.is_like(event))
+        };
+        let Some(last) = ours.last().map(Row::last).filter(|_| run.commit.events.iter().enumerate().all(same)) else {
             return Err(Refused::Reused { commit: run.commit.id }.into());
-        }
+        };
         let positions = ours.into_iter().map(|row| row.recorded(stream).position).collect();
         let end = End { version: last, lock: last };
         let token = (!matches!(run.expect, Expect::Any)).then(|| self.token(stream, end));

@@ -28,7 +28,7 @@ const MANIFEST: &str = "manifest";
 /// As the published page spells it.
 const SER: &str = "ser_nr";
 
-/// The commit id.
+/// The commit id, on the first event of a commit whose time is the caller's; on every event where an earlier version wrote it.
 const COMMIT: &str = "fp_c";
 /// Index in the commit and number of its events, where there are several.
 const PART: &str = "fp_n";
@@ -77,6 +77,18 @@ impl Row {
     pub(super) fn stamp(&self) -> u64 {
         micros(self.occurred)
     }
+    /// Whether it is the one of this index of a commit of so many.
+    pub(super) fn is_part(&self, index: usize, count: usize) -> bool {
+        u32::try_from(index) == Ok(self.index) && u32::try_from(count) == Ok(self.count)
+    }
+    /// Whether its commit begins with it, at this time.
+    pub(super) fn begins_at(&self, occurred: i64) -> bool {
+        self.index == 0 && self.occurred == occurred
+    }
+    /// When it occurred, in milliseconds.
+    pub(super) fn millis(&self) -> i64 {
+        millis(self.occurred)
+    }
     /// Whether type and body are this event's. One that differs is surely another.
     pub(super) fn is_like(&self, event: &Event) -> bool {
         self.data == event.data() && self.event_type == *event.event_type()
@@ -99,6 +111,11 @@ impl Row {
 /// Where the event of this index stands, of the commit whose last version this is.
 pub(super) fn position(stream: &StreamName, last: u64, index: u32, occurred: i64) -> Position {
     Position::stamped(micros(occurred), commit_id(stream, last), index)
+}
+
+/// As a snapshot of its event has it.
+pub(super) fn millis(nanos: i64) -> i64 {
+    nanos.div_euclid(1_000_000)
 }
 
 fn micros(nanos: i64) -> u64 {
@@ -128,7 +145,8 @@ pub(super) struct New<'a> {
     pub(super) event: &'a Event,
     pub(super) version: u64,
     pub(super) occurred: i64,
-    pub(super) commit: CommitId,
+    /// Where nothing else tells whose it is.
+    pub(super) mark: Option<CommitId>,
     pub(super) index: u32,
     pub(super) count: u32,
 }
@@ -151,7 +169,9 @@ impl New<'_> {
         if options.strict {
             return item;
         }
-        item.insert(COMMIT.into(), binary(self.commit.0.as_bytes().to_vec()));
+        if let Some(commit) = self.mark {
+            item.insert(COMMIT.into(), binary(commit.0.as_bytes().to_vec()));
+        }
         if self.count > 1 {
             item.insert(PART.into(), Value::L(vec![number(self.index.into()), number(self.count.into())]));
         }
@@ -188,13 +208,6 @@ pub(super) fn check_event(options: &Options, stream: &StreamName, event: &Event,
         return unsupported("an event's id under strict=true", "the peer has no place for it: leave it out, or open without strict");
     }
     Ok(())
-}
-
-/// Nanoseconds since 1970 for an event: what its metadata says, else the stamp.
-pub(super) fn occurred(event: &Event, stamp: u64) -> Result<i64> {
-    let nanos = event.metadata().occurred.map_or(i128::from(stamp) * 1_000, Timestamp::as_nanosecond);
-    i64::try_from(nanos)
-        .map_err(|_| Refused::Malformed { what: "time of the event", why: "it lies outside of the years 1677 to 2262".into() }.into())
 }
 
 /// The key of an event.
@@ -391,6 +404,8 @@ pub(super) struct StoredSnapshot {
     pub(super) state: Bytes,
     /// The lock of v3.
     pub(super) lock: u64,
+    /// When the last event occurred, in milliseconds, as v3 says with every append.
+    pub(super) updated: Option<i64>,
 }
 
 /// The attributes of a snapshot of v5 but for its key.
@@ -429,7 +444,8 @@ fn v5_stored(item: &Item) -> Result<StoredSnapshot, Malformed> {
         "" => SNAPSHOT.to_owned(),
         manifest => manifest.to_owned(),
     };
-    Ok(StoredSnapshot { name, version: Some(version(item.number(SEQ)?)?), state: Bytes::copy_from_slice(item.bytes(PAYLOAD)?), lock: 0 })
+    let (version, state) = (version(item.number(SEQ)?)?, Bytes::copy_from_slice(item.bytes(PAYLOAD)?));
+    Ok(StoredSnapshot { name, version: Some(version), state, lock: 0, updated: None })
 }
 
 fn v3_stored(item: &Item) -> Result<StoredSnapshot, Malformed> {
@@ -443,7 +459,8 @@ fn v3_stored(item: &Item) -> Result<StoredSnapshot, Malformed> {
         (Some(seq), _) | (None, Some(seq)) if seq > 0 => Some(seq),
         _ => folded(&state),
     };
-    Ok(StoredSnapshot { name: SNAPSHOT.into(), version: said.filter(|version| (1..=LAST).contains(version)), state, lock })
+    let version = said.filter(|version| (1..=LAST).contains(version));
+    Ok(StoredSnapshot { name: SNAPSHOT.into(), version, state, lock, updated: signed(item, UPDATED).ok() })
 }
 
 /// The number of events that an aggregate says it holds, by the names that the family's examples and generators use.

@@ -16,6 +16,7 @@ mod retention;
 mod settings;
 mod tables;
 mod token;
+mod whose;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -15,11 +15,14 @@ use crate::stream::Snapshot;
 pub(super) struct Commit<'a> {
     pub(super) id: CommitId,
     pub(super) events: &'a [Event],
-    /// When each occurred, in nanoseconds.
+    /// The time that is its own, and when each event occurred, in nanoseconds.
+    pub(super) drawn: i64,
     pub(super) occurred: Vec<i64>,
     pub(super) snapshot: Option<&'a Snapshot>,
     /// Under an id that the caller gave.
     pub(super) once: bool,
+    /// A try under `strict` was among its tries: that bears no id.
+    pub(super) bare: bool,
 }
 
 impl Commit<'_> {
@@ -63,7 +66,7 @@ pub(super) fn plan(
             event,
             version: from.version + 1 + u64::from(index),
             occurred: *occurred,
-            commit: commit.id,
+            mark: (index == 0 && commit.needs_mark()).then_some(commit.id),
             index,
             count,
         })
@@ -73,7 +76,7 @@ pub(super) fn plan(
         (Part::Journal, put)
     });
     // The last event's time, in milliseconds.
-    let updated = commit.occurred.last().map_or(0, |nanos| nanos.div_euclid(1_000_000));
+    let updated = commit.occurred.last().map_or(0, |nanos| item::millis(*nanos));
     let (mut writes, end) = match &options.kind {
         Kind::V5 { head, .. } => {
             let mut writes: Vec<_> = journal.collect();

@@ -1,7 +1,8 @@
 //! Reading a stream: from its start, from its snapshot, since a token, lazily.
 //!
 //! v5 keeps a stream together and is read strongly. v3 spreads it over a shard, so it is read by the index, which may lag: what the index
-//! lacks, in between or at the end, is fetched strongly by its key.
+//! lacks, in between or at the end, is fetched strongly by its key. Where it should end the lock tells, if the current snapshot was read;
+//! else a look behind its end.
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -20,6 +21,14 @@ use crate::stream::{LoadOptions, Loaded, Origin, Snapshot, StreamReadOptions};
 /// Events that are fetched by key at a time.
 const BY_KEY: u64 = 100;
 
+/// Where a stream of v3 ended when its lock was read: as many events as that counts, and the last of them at its time. The lock alone would
+/// not do, since v3 leaves the numbers of events to its callers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Locked {
+    version: u64,
+    millis: Option<i64>,
+}
+
 /// Which events of a stream, and in which order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reach {
@@ -30,12 +39,15 @@ pub(super) struct Reach {
     /// A page's most.
     pub(super) limit: Option<i32>,
     pub(super) fresh: Freshness,
+    /// Where it ends at least, if that was read.
+    locked: Option<Locked>,
 }
 
 impl Reach {
     /// All behind this version.
     pub(super) fn after(version: u64) -> Self {
-        Self { first: version.saturating_add(1), last: LAST, direction: Direction::Forwards, limit: None, fresh: Freshness::Strong }
+        let (direction, fresh) = (Direction::Forwards, Freshness::Strong);
+        Self { first: version.saturating_add(1), last: LAST, direction, limit: None, fresh, locked: None }
     }
     pub(super) fn backwards(self) -> Self {
         Self { direction: Direction::Backwards, ..self }
@@ -56,13 +68,26 @@ struct Cursor {
     asked: Reach,
     /// What is wanted still.
     reach: Reach,
+    /// When the last event that was met occurred.
+    millis: Option<i64>,
     /// Where the next page begins; none: there is none.
     page: Option<Option<Key>>,
 }
 
 impl Cursor {
     fn new(reach: Reach) -> Self {
-        Self { asked: reach, reach, page: (reach.first <= reach.last).then_some(None) }
+        Self { asked: reach, reach, millis: None, page: (reach.first <= reach.last).then_some(None) }
+    }
+
+    /// One more is met, forwards.
+    fn met(&mut self, row: &Row) {
+        (self.reach.first, self.millis) = (row.version + 1, Some(row.millis()));
+    }
+
+    /// Whether all were met that the lock counted: the last of them, or none since what was read of the snapshot.
+    fn is_whole(&self) -> bool {
+        let Some(locked) = self.reach.locked else { return false };
+        locked.version + 1 == self.reach.first && (self.millis.is_none() || self.millis == locked.millis)
     }
 }
 
@@ -113,11 +138,11 @@ impl EventStoreAdapter {
                 cursor.reach.last = row.version - 1;
             } else {
                 rows.extend(self.by_key(op, stream, cursor.reach.first, row.version - 1).await?);
-                cursor.reach.first = row.version + 1;
+                cursor.met(&row);
             }
             rows.push(row);
         }
-        if cursor.page.is_none() {
+        if cursor.page.is_none() && !cursor.is_whole() {
             let mut rest = self.by_key(op, stream, cursor.reach.first, cursor.reach.last).await?;
             if cursor.reach.is_backwards() {
                 rest.reverse();
@@ -188,7 +213,7 @@ impl EventStoreAdapter {
         let fresh = freshness(options.consistency);
         let mut snapshots = Vec::new();
         // The lock is taken to have moved with the events: where it has not, the next append is told, and tries with what it says.
-        let mut from = End::default();
+        let (mut from, mut locked) = (End::default(), None);
         match (&options.since, &options.origin) {
             (Some(token), _) => from = self.open_token(token, stream)?,
             (None, Origin::Start) => {}
@@ -199,7 +224,9 @@ impl EventStoreAdapter {
                 return Ok(self.loaded(op, stream, snapshots, events, end, fresh));
             }
             (None, Origin::Snapshot(names)) => {
-                if let Some(found) = self.current(op, stream, fresh).await?
+                let found = self.current(op, stream, fresh).await?;
+                locked = Some(found.as_ref().map_or_else(Locked::default, |found| Locked { version: found.lock, millis: found.updated }));
+                if let Some(found) = found
                     && let Some(version) = found.version.filter(|_| names.contains(&found.name))
                 {
                     from = End { version, lock: version };
@@ -207,7 +234,8 @@ impl EventStoreAdapter {
                 }
             }
         }
-        let rows = self.tail(op, stream, from.version, fresh).await?;
+        let reach = Reach { locked, ..Reach::after(from.version).fresh(fresh) };
+        let rows: Vec<Row> = self.rows(op, stream, reach).try_concat().await?;
         let end = rows.last().map_or(from, |row| End { version: row.version, lock: from.lock + (row.version - from.version) });
         let events = rows.into_iter().map(|row| row.recorded(stream)).collect();
         Ok(self.loaded(op, stream, snapshots, events, end, fresh))
