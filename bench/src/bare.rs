@@ -107,15 +107,12 @@ impl Bare {
     }
 
     fn slot(key: String, version: u64, body: &str) -> Item {
-        let event = HashMap::from([("i".into(), number(0)), ("t".into(), text("OrderPlaced")), ("d".into(), text(body))]);
+        let event = HashMap::from([("t".into(), text("OrderPlaced")), ("d".into(), text(body))]);
         HashMap::from([
             ("p".into(), AttributeValue::S(key)),
             ("v".into(), number(version)),
             ("c".into(), AttributeValue::B(Blob::new([7u8; 16]))),
             ("s".into(), number(1_767_225_600_000_000 + version)),
-            ("n".into(), number(version)),
-            ("f".into(), AttributeValue::B(Blob::new([7u8; 16]))),
-            ("w".into(), AttributeValue::M(HashMap::from([("t/w0-00".into(), number(version))]))),
             ("e".into(), AttributeValue::L(vec![AttributeValue::M(event)])),
         ])
     }

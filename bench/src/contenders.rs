@@ -73,6 +73,10 @@ impl Contender {
         if let Some(out) = child.stdout.take() {
             for text in BufReader::new(out).lines() {
                 let text = text.map_err(|error| error.to_string())?;
+                // What a library of theirs says for people.
+                if !text.starts_with('{') {
+                    continue;
+                }
                 match serde_json::from_str(&text) {
                     Ok(said) => line(said),
                     Err(error) => broken = Some(format!("{} printed {text}: {error}", self.name)),

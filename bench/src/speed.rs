@@ -188,7 +188,8 @@ fn start(args: &Args, present: &[&'static Contender], endpoint: &str, runs: &Run
             let began = Instant::now();
             let ran = command.args([endpoint, &table(contender)]).stderr(Stdio::inherit()).output();
             let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-            let timed = ran.ok().filter(|ran| ran.status.success()).and_then(|ran| serde_json::from_slice::<Timed>(&ran.stdout).ok());
+            let said = ran.ok().filter(|ran| ran.status.success()).map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
+            let timed = said.and_then(|said| said.lines().find_map(|line| serde_json::from_str::<Timed>(line).ok()));
             // The first of each reads its file from the disk.
             if let (Some(timed), true) = (timed, round > 0) {
                 took.entry(contender.name).or_default().push((milliseconds, timed));

@@ -9,8 +9,10 @@ use uuid::Uuid;
 use super::series::{End, Series};
 use crate::dynamo::item::{self, Attributes, Item, Malformed, Value, as_number, binary, number, text, wrong};
 use crate::error::Error;
-use crate::event::{CommitId, EventType, Metadata, Tag};
+use crate::event::{self, CommitId, Event, EventType, Metadata, Tag};
 pub(crate) use crate::side::item::{HASH, RANGE, corrupt, describe, key, pack, unpack};
+#[cfg(feature = "streams")]
+use crate::side::notice::split;
 
 const COMMIT: &str = "c";
 const STAMP: &str = "s";
@@ -78,7 +80,8 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) written: BTreeMap<Series, u64>,
-    pub(crate) digest: Vec<u8>,
+    /// None: that of its events, which all lie in the home.
+    pub(crate) digest: Option<Vec<u8>>,
 }
 
 /// A slot's events.
@@ -138,6 +141,22 @@ impl Slot {
     }
 
     /// The slot that holds the whole outcome.
+    /// The digest of its commit, in the home.
+    pub(crate) fn digest(&self) -> Option<Vec<u8>> {
+        let outcome = self.home.as_ref()?;
+        if outcome.digest.is_some() {
+            return outcome.digest.clone();
+        }
+        let Entries::Here(entries) = &self.entries else { return None };
+        let event = |entry: &Entry| {
+            let Body::Here(data) = &entry.body else { return None };
+            let event = Event::new(entry.event_type.clone(), data.clone()).ok()?.meta(entry.meta.clone());
+            let event = entry.tags.iter().fold(event, |event, (tag, _)| event.with_tag(tag.clone()));
+            Some(entry.id.map_or(event.clone(), |id| event.id(id)))
+        };
+        let events: Option<Vec<Event>> = entries.iter().map(event).collect();
+        events.map(|events| event::digest(&events).to_vec())
+    }
     pub(crate) fn home_key(&self) -> (Series, u64) {
         match &self.place {
             Place::Lane { lane, seq, .. } => (Series::Lane(*lane), *seq),
@@ -167,7 +186,9 @@ pub(crate) enum Written<'a> {
 /// An event map, without its body: as it stands it says that the body is in the home.
 pub(crate) fn entry(entry: &EntryParts<'_>) -> Item {
     let mut map = Item::with_capacity(6);
-    map.insert(INDEX.into(), number(u64::from(entry.index)));
+    if entry.index > 0 {
+        map.insert(INDEX.into(), number(u64::from(entry.index)));
+    }
     if let Some(id) = entry.id {
         map.insert(ID.into(), binary(id.as_bytes().to_vec()));
     }
@@ -239,7 +260,10 @@ pub(crate) fn slot_item(namespace: &str, slot: &SlotParts<'_>) -> Item {
     let mut item = key(slot.series.key(namespace), slot.version);
     item.insert(COMMIT.into(), binary(slot.commit.0.as_bytes().to_vec()));
     item.insert(STAMP.into(), number(slot.stamp));
-    item.insert(COUNT.into(), number(slot.count));
+    // One event a commit so far: the version counts them.
+    if slot.count != slot.version {
+        item.insert(COUNT.into(), number(slot.count));
+    }
     match slot.place {
         // The lane slot is where it says already; only the count before is left out, as count less events.
         Place::Lane { .. } if matches!(slot.series, Series::Lane(_)) => {}
@@ -252,8 +276,13 @@ pub(crate) fn slot_item(namespace: &str, slot: &SlotParts<'_>) -> Item {
         Place::Here => {}
     }
     if let Some(home) = slot.home {
-        item.insert(WRITTEN.into(), Value::M(home.written.iter().map(|(series, v)| (series.short(), number(*v))).collect()));
-        item.insert(DIGEST.into(), binary(home.digest.clone()));
+        // A home that names no slots is the only one.
+        if home.written.len() > 1 || !matches!(slot.place, Place::Here) {
+            item.insert(WRITTEN.into(), Value::M(home.written.iter().map(|(series, v)| (series.short(), number(*v))).collect()));
+        }
+        if let Some(digest) = &home.digest {
+            item.insert(DIGEST.into(), binary(digest.clone()));
+        }
     }
     if !slot.deps.is_empty() {
         item.insert(DEPS.into(), Value::M(slot.deps.iter().map(|(lane, seq)| (lane.to_string(), number(*seq))).collect()));
@@ -364,7 +393,7 @@ pub(crate) fn slot(namespace: &str, item: &Item) -> Result<Slot, Error> {
 fn decode(namespace: &str, item: &Item) -> Result<Slot, Malformed> {
     let series = Series::of_key(item.text(HASH)?, namespace).ok_or_else(|| wrong(HASH, "the key of a series of this namespace"))?;
     let version = item.number(RANGE)?;
-    let count = item.number(COUNT)?;
+    let count = item.maybe_number(COUNT)?.unwrap_or(version);
     let (entries, bodies) = entries(item, &series, version)?;
     let own = match &entries {
         Entries::Here(entries) => entries.len() as u64,
@@ -385,7 +414,13 @@ fn decode(namespace: &str, item: &Item) -> Result<Slot, Malformed> {
         (_, None, Some((home, version))) => Place::Home(home, version),
         (_, None, None) => Place::Here,
     };
-    let home = item.maybe_map(WRITTEN)?.map(|map| outcome(map, item)).transpose()?;
+    let home = match (item.maybe_map(WRITTEN)?, &place) {
+        (Some(map), _) => Some(outcome(map, item)?),
+        (None, Place::Here) => {
+            Some(Outcome { written: BTreeMap::from([(series.clone(), version)]), digest: item.maybe_bytes(DIGEST)?.map(<[u8]>::to_vec) })
+        }
+        (None, _) => None,
+    };
     let deps = match item.maybe_map(DEPS)? {
         Some(map) => map
             .iter()
@@ -449,7 +484,11 @@ pub(crate) fn slotted(item: &Item) -> Result<Option<Slotted>, Error> {
             commit: commit_of(item).ok_or_else(|| wrong(COMMIT, "a commit id"))?,
             stamp: item.number(STAMP)?,
             version: item.number(RANGE)?,
-            written: item.maybe_map(WRITTEN)?.map(|map| outcome(map, item)).transpose()?.map(|home| home.written),
+            written: match (item.maybe_map(WRITTEN)?, split(item.text(HASH)?)) {
+                (Some(map), _) => Some(outcome(map, item)?.written),
+                (None, Some((_, series))) if !item.contains_key(HOME) => Some(BTreeMap::from([(series, item.number(RANGE)?)])),
+                (None, _) => None,
+            },
             types,
             events: u32::try_from(events).unwrap_or(u32::MAX),
         }))
@@ -459,7 +498,7 @@ pub(crate) fn slotted(item: &Item) -> Result<Option<Slotted>, Error> {
 
 fn outcome(map: &Item, item: &Item) -> Result<Outcome, Malformed> {
     let written = map.iter().map(|(short, v)| Some((Series::parse(short)?, as_number(v)?))).collect::<Option<_>>();
-    Ok(Outcome { written: written.ok_or_else(|| wrong(WRITTEN, "series and versions"))?, digest: item.bytes(DIGEST)?.to_vec() })
+    Ok(Outcome { written: written.ok_or_else(|| wrong(WRITTEN, "series and versions"))?, digest: Some(item.bytes(DIGEST)?.to_vec()) })
 }
 
 fn run_of(name: &str, list: &[Value]) -> Result<(Run, u64), Malformed> {
@@ -500,7 +539,7 @@ fn entries(item: &Item, series: &Series, version: u64) -> Result<(Entries, Vec<(
 }
 
 fn body(map: &Item) -> Result<(u32, Body), Malformed> {
-    let index = u32::try_from(map.number(INDEX)?).map_err(|_| wrong(INDEX, "an index"))?;
+    let index = u32::try_from(map.maybe_number(INDEX)?.unwrap_or(0)).map_err(|_| wrong(INDEX, "an index"))?;
     let body = match (map.value(DATA), map.maybe_list(REFERENCE)?) {
         (Some(value), _) => Body::Here(data(value, map.maybe_number(ENCODING)?)?),
         (None, Some(list)) => Body::Chunk(run_of(REFERENCE, list)?.0),

@@ -222,7 +222,9 @@ impl Try<'_> {
         if let Some(lane) = &lane_slot {
             written.insert(lane.clone(), self.version(lane));
         }
-        let home = Outcome { written, digest: intent.digest.to_vec() };
+        // In a home that has everything in it, the events themselves are compared; metadata may not come back as the same text.
+        let plain = self.lane.is_none() && written.len() == 1 && !intent.needs_chunks() && intent.metas.iter().all(Option::is_none);
+        let home = Outcome { written, digest: (!plain).then(|| intent.digest.to_vec()) };
         let (mut parts, mut writes) = (Vec::new(), Vec::new());
         let mut push = |part: Part, write: Write| {
             parts.push(part);

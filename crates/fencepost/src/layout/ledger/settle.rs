@@ -157,7 +157,7 @@ impl Ledger {
         if home.commit != run.intent.commit {
             return Err(corrupt("another commit where ours should be"));
         }
-        if outcome.digest != run.intent.digest {
+        if home.digest().is_none_or(|digest| digest != run.intent.digest) {
             return Err(Refused::Reused { commit: run.intent.commit }.into());
         }
         let positions = plan::positions(self.settings(), run.intent.events.len(), lane_count_before(&home), home.stamp, home.commit);
