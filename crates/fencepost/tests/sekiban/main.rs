@@ -8,6 +8,7 @@
 #[path = "../bare_sdk/mod.rs"]
 mod bare_sdk;
 mod following;
+mod indexed;
 mod settings;
 mod snapshots;
 #[path = "../support/mod.rs"]

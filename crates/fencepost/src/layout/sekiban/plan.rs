@@ -112,6 +112,8 @@ pub(super) struct Try<'a> {
 
 pub(super) const DIGEST: &str = "digest";
 pub(super) const TICKS: &str = "ticks";
+/// The first tick of its events, where the caller gave their places.
+pub(super) const FIRST: &str = "first";
 pub(super) const COUNT: &str = "count";
 pub(super) const IDS: &str = "ids";
 pub(super) const PIECES: &str = "pieces";
@@ -152,14 +154,17 @@ impl Try<'_> {
     pub(super) fn publication(&self, pieces: u64) -> Vec<(Part, Write)> {
         let events = || self.tables.events.to_owned();
         let mut open = super::item::key(self.stamp.keys.open_commits(), self.intent.commit.to_string());
-        let first = self.intent.fixed.iter().flatten().map(SortableId::ticks).min().unwrap_or(self.ticks);
-        open.insert(TICKS.into(), number(first));
+        open.insert(TICKS.into(), number(self.first_given().unwrap_or(self.ticks)));
         let mut writes = vec![
             (Part::Record, Write::PutNew { table: events(), item: self.record_item(pieces) }),
             (Part::Open, Write::Put { table: events(), item: open }),
         ];
         self.heads(&mut writes);
         writes
+    }
+
+    fn first_given(&self) -> Option<u64> {
+        self.intent.fixed.iter().flatten().map(SortableId::ticks).min()
     }
 
     fn heads(&self, writes: &mut Vec<(Part, Write)>) {
@@ -190,6 +195,9 @@ impl Try<'_> {
         item.insert(DIGEST.into(), binary(self.intent.digest));
         item.insert(TICKS.into(), number(self.ticks));
         item.insert(COUNT.into(), number(self.intent.events.len() as u64));
+        if let Some(first) = self.first_given() {
+            item.insert(FIRST.into(), number(first));
+        }
         item.insert(WRITTEN.into(), text(super::item::written(self.stamp.now)));
         item.insert(SHARDS.into(), number(self.stamp.shards.into()));
         if let Some(ttl) = self.stamp.ttl {

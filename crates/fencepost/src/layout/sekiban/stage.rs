@@ -90,6 +90,14 @@ impl Record {
         read().map_err(|malformed: Malformed| item::corrupt(item, &malformed))
     }
 
+    #[cfg(feature = "streams")]
+    pub(super) fn event_ids(&self) -> Vec<Uuid> {
+        (0..self.count).map(|n| self.id(n)).collect()
+    }
+    #[cfg(feature = "streams")]
+    pub(super) fn written(&self) -> Timestamp {
+        self.written
+    }
     fn id(&self, index: u64) -> Uuid {
         let at = usize::try_from(index).unwrap_or(usize::MAX);
         self.ids.as_ref().and_then(|ids| ids.get(at).copied()).unwrap_or_else(|| self.commit.event_id(at))
