@@ -7,6 +7,7 @@
 
 #[path = "../bare_sdk/mod.rs"]
 mod bare_sdk;
+mod bucket;
 mod following;
 mod indexed;
 mod settings;
