@@ -10,6 +10,7 @@ mod bare_sdk;
 mod bucket;
 mod following;
 mod indexed;
+mod once;
 mod settings;
 mod snapshots;
 #[path = "../support/mod.rs"]

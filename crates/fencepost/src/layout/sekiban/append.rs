@@ -34,7 +34,7 @@ pub(super) struct Run<'a> {
     /// The caller gave the commit's id: it is recorded, so that a repeat a year later finds it.
     pub(super) once: bool,
     /// Pieces staged, where it is too large for one transaction.
-    pieces: Option<u64>,
+    pub(super) pieces: Option<u64>,
     pub(super) ttl: Option<u64>,
     /// First ticks of the tries so far.
     pub(super) tried: Vec<u64>,
@@ -82,17 +82,18 @@ impl Sekiban {
     /// The outcome of an append under a commit id that the caller gave, if it was recorded before.
     pub(super) async fn recorded_before(&self, op: &Op, append: &Append, stream: Option<&Tag>) -> Result<Option<(Committed, u64)>> {
         let (began, intent) = self.intent(append)?;
-        if let Some(began) = began
-            && let Some(landed) = self.look(op, &began, &intent).await?
-        {
-            let mut run = Run::new(intent, false);
-            self.note_ends(op, &mut run).await?;
-            let count = stream.and_then(|tag| run.ends.get(tag)).copied().unwrap_or(0);
-            return Ok(Some((self.committed_as(op, &run.intent, landed), count)));
-        }
-        let Some(record) = self.record(op, intent.commit).await? else { return Ok(None) };
-        let count = stream.and_then(|tag| record.ends.get(tag)).copied().unwrap_or(0);
-        Ok(Some((self.recorded(op, &record, &intent)?, count)))
+        let mut run = Run::new(intent, false);
+        run.boundary = append.condition().map(|condition| self.boundary(condition)).transpose()?;
+        run.began = began;
+        let done = match self.found(op, &mut run).await? {
+            Some(done) => done,
+            None => match self.record(op, run.intent.commit).await? {
+                Some(record) => self.met_record(op, &mut run, &record)?,
+                None => return Ok(None),
+            },
+        };
+        let count = stream.and_then(|tag| run.ends.get(tag)).copied().unwrap_or(0);
+        Ok(Some((done, count)))
     }
 
     fn intent<'a>(&self, append: &'a Append) -> Result<(Option<Began>, Intent<'a>)> {
@@ -156,23 +157,37 @@ impl Sekiban {
     pub(super) async fn tries(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
         self.check_items(run)?;
         self.before_writing(op).await?;
-        if self.is_large(run)? {
+        let large = self.is_large(run)?;
+        if large {
             if self.options().large == Large::Chunked {
                 let remedy = "open with large=staged, or split it".into();
                 return Err(
                     Refused::Unsupported { what: "an append too large for one transaction, under large=chunked".into(), remedy }.into()
                 );
             }
-            self.refuse_known_ids(op, &run.intent).await?;
-            run.pieces = Some(self.stage(op, &run.intent).await?);
+            if !run.intent.is_given() {
+                run.pieces = Some(self.stage(op, &run.intent).await?);
+            }
         }
         for attempt in 0u32.. {
+            if run.unique && !run.intent.there.is_empty() {
+                return self.under_key(op, run).await;
+            }
             if run.intent.there.len() == run.intent.events.len() {
                 return self.all_there(op, run).await;
             }
             let stands = self.stands(op, run).await?;
             if self.is_below(op, run, &stands).await? {
                 continue;
+            }
+            // Ids of the caller's are looked at behind the heads: whoever publishes them on these tags from here on moves a head.
+            if large && run.intent.is_given() {
+                if let Some(done) = self.large_is_known(op, run).await? {
+                    return Ok(done);
+                }
+                if run.pieces.is_none() {
+                    run.pieces = Some(self.stage(op, &run.intent).await?);
+                }
             }
             let above = stands.values().map(Stand::ticks).max().unwrap_or(0);
             self.dynamo().check_clock()?;
@@ -183,7 +198,7 @@ impl Sekiban {
             let tables = Tables { events: &self.options().events, tags: &self.options().tags };
             let this = Try { intent: &run.intent, tables, stamp, ticks, stands: &stands, record };
             let writes = match run.pieces {
-                Some(pieces) => this.publication(pieces),
+                Some(pieces) => this.publication(pieces, self.options().transaction_items)?,
                 None => this.whole()?,
             };
             run.tried.push(ticks);
@@ -423,17 +438,28 @@ impl Sekiban {
         Err(Refused::Malformed { what: "sortable unique id", why }.into())
     }
 
-    /// A large commit's events are not looked at one by one when they are published: known ones are refused before.
-    async fn refuse_known_ids(&self, op: &Op, intent: &Intent<'_>) -> Result<()> {
-        let given: Vec<String> = intent.events.iter().filter_map(Event::given_id).map(|id| id.to_string()).collect();
-        let found = self.events_by_id(op, given.iter(), Freshness::Strong).await?;
-        match found.values().next() {
-            None => Ok(()),
-            Some(stored) => {
-                let why = format!("event {} is there already, and the append is too large to leave it out", stored.event.id);
-                Err(Refused::Malformed { what: "event id", why }.into())
-            }
+    /// A large commit's events are not looked at one by one when they are published: where all are there it is done, and some are refused before.
+    async fn large_is_known(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
+        let given: Vec<String> = run.intent.events.iter().filter_map(Event::given_id).map(|id| id.to_string()).collect();
+        let mut found = self.events_by_id(op, given.iter(), Freshness::Strong).await?;
+        let Some(some) = found.values().next().map(|stored| stored.event.id) else { return Ok(None) };
+        if let Some(record) = self.record(op, run.intent.commit).await? {
+            return self.met_record(op, run, &record).map(Some);
         }
+        if run.unique {
+            return self.under_key(op, run).await.map(Some);
+        }
+        let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
+        if ids.iter().all(|id| found.contains_key(id)) {
+            for (index, id) in ids.iter().enumerate() {
+                if let Some(stored) = found.remove(id) {
+                    self.note_there(run, index, stored)?;
+                }
+            }
+            return self.all_there(op, run).await.map(Some);
+        }
+        let why = format!("event {some} is there already, and the append is too large to leave it out");
+        Err(Refused::Malformed { what: "event id", why }.into())
     }
 
     /// Every event was there before: nothing is written, and that is where they stand.

@@ -150,8 +150,9 @@ impl Try<'_> {
         Ok(writes)
     }
 
-    /// What makes a staged commit visible: its record, its place in the list of those to finish, heads and checks.
-    pub(super) fn publication(&self, pieces: u64) -> Vec<(Part, Write)> {
+    /// What makes a staged commit visible: its record, its place in the list of those to finish, heads and checks. Where the caller gave ids, its first
+    /// event as well, if it fits: whoever publishes the same events at the same time, on other tags or none, meets it.
+    pub(super) fn publication(&self, pieces: u64, most: usize) -> Result<Vec<(Part, Write)>> {
         let events = || self.tables.events.to_owned();
         let mut open = super::item::key(self.stamp.keys.open_commits(), self.intent.commit.to_string());
         open.insert(TICKS.into(), number(self.first_given().unwrap_or(self.ticks)));
@@ -160,7 +161,15 @@ impl Try<'_> {
             (Part::Open, Write::Put { table: events(), item: open }),
         ];
         self.heads(&mut writes);
-        writes
+        if self.intent.is_given()
+            && writes.len() < most
+            && let Some(event) = self.intent.events.first()
+        {
+            let placed = Placed { id: self.intent.ids[0], at: self.intent.place(self.ticks, 0), event };
+            let stamp = Stamp { staged: Some(self.intent.commit), ..self.stamp };
+            writes.push((Part::Event(0), Write::PutNew { table: events(), item: stamp.event(&placed)? }));
+        }
+        Ok(writes)
     }
 
     fn first_given(&self) -> Option<u64> {
