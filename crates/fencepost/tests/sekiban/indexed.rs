@@ -263,6 +263,10 @@ async fn what_is_gone_holds_nobody_up() {
     let key = [("pk", format!("SERVICE#default#EVENT#{gone}")), ("sk", format!("EVENT#{gone}"))];
     let key = key.map(|(name, value)| (name.to_owned(), text(value)));
     bench.client.delete_item().table_name(bench.table("SekibanEvents")).set_key(Some(key.into())).send().await.expect("deletes");
+    // A row whose event never was.
+    let (at, never) = (now_id(), Uuid::from_u128(8));
+    let row = [("pk", "SERVICE#default#TAG#a:1".to_owned()), ("sk", format!("{at}#{never}")), ("eventId", never.to_string())];
+    bench.put("SekibanTags", row.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect()).await;
     store.log().expect("log").append(Append::new([event("2", &["b:1"])])).await.expect("append");
     sekiban_writes(&bench, "default", now_id(), &Uuid::from_u128(6), "3", &["a:1"]).await;
     let progress = catch_up(&store).await;
