@@ -390,6 +390,55 @@ async fn what_the_stream_has_forgotten_is_found_by_a_rebuild() {
     audit(&store, commits, &[&TAGS[..], &["theirs:1", "theirs:2"]].concat()).await;
 }
 
+/// Rebuilds, two indexers and writers, all at once: one index.
+#[tokio::test]
+async fn rebuilds_and_indexers_beside_writers_make_one_index() {
+    let bench = Bench::new();
+    let stores = [bench.store(STREAMS).await, bench.store(STREAMS).await];
+    let (chance, mut number) = (Env::seeded(41), 0);
+    let before = write(&stores[0], &bench, &chance, 10, &mut number).await;
+    let indexes = stores.each_ref().map(|store| store.index().expect("an index"));
+    let options = quickly();
+    let work = async {
+        let rebuilds = async {
+            for _ in 0..4 {
+                indexes[0].rebuild(&|_| ()).await.expect("rebuilds");
+            }
+        };
+        futures::join!(write(&stores[1], &bench, &chance, 20, &mut number), rebuilds).0
+    };
+    let commits = tokio::select! {
+        ended = async { futures::join!(indexes[0].run(&options, &|_| ()), indexes[1].run(&options, &|_| ())) } => panic!("{ended:?}"),
+        written = work => before + written,
+    };
+    settle(&stores[0], commits).await;
+    audit(&stores[1], commits, &[&TAGS[..], &["theirs:1", "theirs:2"]].concat()).await;
+}
+
+/// A copy follows the index, and says what it does not have.
+#[tokio::test]
+async fn it_is_copied_by_its_index() {
+    let bench = Bench::new();
+    let from = bench.store(STREAMS).await;
+    let mut number = 0;
+    write(&from, &bench, &Env::seeded(51), 12, &mut number).await;
+    let ledger = open(Store::builder("memory:").expect("url")).await;
+    let copy = Copy::new(&from, &ledger, "there");
+    let losses = copy.plan().await.expect("a plan").losses;
+    assert!(losses.iter().any(|loss| loss.what == "what the index lacks"), "{losses:?}");
+    catch_up(&from).await;
+    assert_eq!(copy.run(&|_| ()).await.expect("copies").events, number);
+    let back = Bench::new().store(STREAMS).await;
+    assert_eq!(Copy::new(&ledger, &back, "back").run(&|_| ()).await.expect("copies").events, number);
+    catch_up(&back).await;
+    for tag in TAGS {
+        let query = Query::tag(tag).expect("a query");
+        let of = async |store: &Store| labels(&store.log().expect("log").source(&query, None).await.expect("source").events);
+        assert_eq!(of(&from).await, of(&back).await, "{tag}");
+    }
+    assert_eq!(fed(&back).await.len() as u64, number);
+}
+
 /// What an event costs to be indexed: a strong read of each tag's row before it, and its share of an epoch.
 #[tokio::test]
 async fn an_event_costs_a_read_unit_for_each_tag_and_a_share_of_an_epoch() {

@@ -25,7 +25,7 @@ pub struct IndexVerified {
     pub indexed: u64,
     /// Commits appended since it began, which were not compared.
     pub younger: u64,
-    /// Commits in the index whose events have expired.
+    /// Commits in the index whose events have gone from the log, where they may: by their time to live, or taken back.
     pub expired: u64,
     /// What differs; nothing, if all is well.
     pub findings: Vec<Finding>,
