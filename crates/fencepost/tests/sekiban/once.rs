@@ -162,3 +162,51 @@ async fn a_chunked_write_that_fails_on_the_way_is_in_doubt_and_its_repeat_comple
         assert!(matches!(told, Err(Error::Refused(_))), "{call}: {told:?}");
     }
 }
+
+/// A try that landed unheard, and behind it a row that cannot be read: nobody can tell what became of it, and that is what is said.
+#[tokio::test]
+async fn a_doubt_is_told_whatever_is_met_behind_it() {
+    let bench = Bench::new();
+    let far = Faults::new(bench.http(), 1);
+    let near = Faults::new(far.http_client(), 2);
+    let store =
+        open(bench.builder("").timeouts(Timeouts { attempt: Duration::from_secs(10), ..QUICK }).http_client(near.http_client())).await;
+    let log = store.log().expect("log");
+    let gate = Gate::new();
+    far.script(Rule::on("TransactWriteItems").nth(1).lose_response());
+    far.script(Rule::on("TransactWriteItems").nth(2).conflict());
+    for n in 3..6 {
+        far.script(Rule::on("TransactWriteItems").nth(n).hide_reasons(Keep::Last));
+    }
+    near.script(Rule::on("TransactWriteItems").nth(2).pause_before(&gate));
+    let ours = tokio::spawn(async move { log.append(Append::new([event("1", &["a:1", "b:1"])])).await });
+    gate.reached(1).await;
+    let broken = [("pk", "SERVICE#default#TAG#a:1"), ("sk", "what is this")];
+    bench.put("SekibanTags", broken.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.into()))).into()).await;
+    gate.release(1);
+    let told = ours.await.expect("joins");
+    assert!(matches!(told, Err(Error::InDoubt(_))), "{told:?}");
+}
+
+/// A repeat that is not answered is as much in doubt as before, on a stream whose version is asked for first as well.
+#[tokio::test]
+async fn a_repeat_that_is_not_answered_stays_in_doubt() {
+    use fencepost::{Expect, Step, StreamName};
+    let bench = Bench::new();
+    let between = Faults::new(bench.http(), 1);
+    let store = open(bench.builder("").timeouts(Timeouts { attempts: 1, ..QUICK }).http_client(between.http_client())).await;
+    let (streams, name) = (store.streams(), StreamName::new("a:1").expect("a name"));
+    let step = || Step::new([event("1", &[])]).expect(Expect::Version(0));
+    between.script(Rule::on("TransactWriteItems").lose_response());
+    let first = streams.append(&name, step()).await;
+    let Err(Error::InDoubt(doubt)) = first else { panic!("{first:?}") };
+    between.calm();
+    for call in ["Query", "GetItem", "BatchGetItem"] {
+        between.script(Rule::on(call).throttle());
+        let again = streams.append(&name, step().again(doubt.commit, doubt.base.clone())).await;
+        assert!(matches!(&again, Err(Error::InDoubt(still)) if still.commit == doubt.commit), "{call}: {again:?}");
+        between.calm();
+    }
+    let settled = streams.append(&name, step().again(doubt.commit, doubt.base.clone())).await.expect("settled");
+    assert_eq!((settled.version, settled.token.is_some()), (Some(1), true));
+}

@@ -11,9 +11,9 @@ use super::token::{Began, End, Held};
 use super::{BESIDE_HEADS, Large, MAX_COMMIT_BYTES, MAX_EVENTS, Sekiban};
 use crate::dynamo::{Failure, Freshness, Op, Outcome, Write};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
-use crate::event::{Event, Tag};
+use crate::event::{CommitId, Event, Tag};
 use crate::log::{After, Append, Committed, Condition};
-use crate::position::Position;
+use crate::position::{Base, Position};
 use crate::query::Query;
 
 /// What an append holds against the store.
@@ -70,13 +70,14 @@ impl Sekiban {
     /// Appends; with a stream also tells how many events that has with this commit.
     pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Tag>) -> Result<(Committed, u64)> {
         check_size(append.events())?;
-        match self.append_unless_recorded(op, append, stream).await {
+        let done = match self.append_unless_recorded(op, append, stream).await {
             // Under an id of the caller's it may have been recorded when the condition still held: then that is the answer.
             Err(conflict @ Error::Conflict(_)) if append.commit_id().is_some() => {
-                self.recorded_before(op, append, stream).await?.ok_or(conflict)
+                self.recorded_before(op, append, stream).await.and_then(|recorded| recorded.ok_or(conflict))
             }
             done => done,
-        }
+        };
+        done.map_err(|error| still_in_doubt(append.commit_id(), append.base(), error))
     }
 
     /// The outcome of an append under a commit id that the caller gave, if it was recorded before.
@@ -134,9 +135,7 @@ impl Sekiban {
     /// Whatever went wrong: a try that may have landed is not undone by it.
     pub(super) fn told(&self, run: &Run<'_>, done: Result<Committed>) -> Result<Committed> {
         match done {
-            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) => {
-                Err(self.give_up(run, Failure { error, doubt: false }))
-            }
+            Err(error) if settles_nothing(&error) => Err(self.give_up(run, Failure { error, doubt: false })),
             done => done,
         }
     }
@@ -240,14 +239,7 @@ impl Sekiban {
 
     fn give_up(&self, run: &Run<'_>, failure: Failure) -> Error {
         match &run.began {
-            Some(began) if run.doubt || failure.doubt => Error::InDoubt(Box::new(InDoubt {
-                commit: run.intent.commit,
-                base: began.seal(),
-                message: match failure.error {
-                    Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
-                    other => other.to_string(),
-                },
-            })),
+            Some(began) if run.doubt || failure.doubt => in_doubt(run.intent.commit, began.seal(), failure.error),
             _ => failure.error,
         }
     }
@@ -474,6 +466,27 @@ impl Sekiban {
         }
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
+}
+
+/// Whether an error leaves open what became of a try before it.
+fn settles_nothing(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))
+}
+
+/// A repeat that could not be settled is as much in doubt as it was.
+pub(super) fn still_in_doubt(commit: Option<CommitId>, base: Option<&Base>, error: Error) -> Error {
+    match (commit, base) {
+        (Some(commit), Some(base)) if settles_nothing(&error) => in_doubt(commit, base.clone(), error),
+        _ => error,
+    }
+}
+
+fn in_doubt(commit: CommitId, base: Base, error: Error) -> Error {
+    let message = match error {
+        Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
+        other => other.to_string(),
+    };
+    Error::InDoubt(Box::new(InDoubt { commit, base, message }))
 }
 
 pub(super) fn check_size(events: &[Event]) -> Result<()> {

@@ -113,12 +113,13 @@ impl Sekiban {
     /// Events by their ids, those that are there. They never change: a copy that is a moment old will do. Some write ids in capitals.
     async fn events_of(&self, op: &Op, ids: &[Uuid]) -> Result<HashMap<Uuid, Stored>> {
         let mut found: HashMap<Uuid, Stored> = HashMap::new();
-        let lower = |id: &Uuid| id.to_string();
-        let upper = |id: &Uuid| id.to_string().to_uppercase();
-        let looks: [(Freshness, &(dyn Fn(&Uuid) -> String + Sync)); 3] =
-            [(Freshness::Eventual, &lower), (Freshness::Strong, &lower), (Freshness::Strong, &upper)];
-        for (fresh, written) in looks {
-            let missing: Vec<String> = ids.iter().filter(|id| !found.contains_key(id)).map(written).collect();
+        for (fresh, written) in [
+            (Freshness::Eventual, str::to_lowercase as fn(&str) -> String),
+            (Freshness::Strong, str::to_lowercase),
+            (Freshness::Strong, str::to_uppercase),
+        ] {
+            let missing = ids.iter().filter(|id| !found.contains_key(id));
+            let missing: Vec<String> = missing.map(|id| written(&id.to_string())).collect();
             if missing.is_empty() {
                 break;
             }

@@ -25,7 +25,7 @@ const KEPT: usize = 4;
 pub struct Blobs {
     store: Arc<OnceCell<Arc<dyn ObjectStore>>>,
     /// What it is opened by, once it is needed: looking for a profile's region takes a while.
-    bucket: Option<(Bucket, Chain)>,
+    bucket: Option<Arc<(Bucket, Chain)>>,
     prefix: String,
     /// A blob never changes.
     kept: Arc<Mutex<Vec<(String, Bytes)>>>,
@@ -46,12 +46,12 @@ impl Blobs {
         // Whether the settings can be meant is told now.
         Self::on(AmazonS3Builder::from_env(), bucket)?;
         let prefix = bucket.prefix.trim_matches('/').into();
-        Ok(Self { store: Arc::default(), bucket: Some((bucket.clone(), chain)), prefix, kept: Arc::default() })
+        Ok(Self { store: Arc::default(), bucket: Some(Arc::new((bucket.clone(), chain))), prefix, kept: Arc::default() })
     }
 
     async fn store(&self) -> Result<&Arc<dyn ObjectStore>> {
         let open = || async {
-            let Some((bucket, chain)) = &self.bucket else { return Err(Error::corrupt(LAYOUT, "blobs without a bucket")) };
+            let Some((bucket, chain)) = self.bucket.as_deref() else { return Err(Error::corrupt(LAYOUT, "blobs without a bucket")) };
             let mut builder = AmazonS3Builder::from_env().with_credentials(Arc::new(Keys(chain.clone())));
             if bucket.region.is_none()
                 && builder.get_config_value(&AmazonS3ConfigKey::Region).is_none()
