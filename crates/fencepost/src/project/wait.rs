@@ -4,7 +4,6 @@
 //! from the follower's checkpoint, does the event still come? So it holds for every feed, costs a look when the follower is nearly there,
 //! and no more than its lag when it is not.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -22,13 +21,20 @@ use crate::position::Position;
 use crate::query::Query;
 
 /// What is waited for: all events of a commit, or one position.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Target {
     positions: Vec<Position>,
     /// Those that the feed is asked for: where it shows them, it shows all.
     asked: Vec<Position>,
     /// How many of these it is known to show: it never shows less.
-    shown: Arc<AtomicUsize>,
+    shown: AtomicUsize,
+}
+
+impl Clone for Target {
+    /// What one feed was seen to show says nothing of another.
+    fn clone(&self) -> Target {
+        Target { positions: self.positions.clone(), asked: self.asked.clone(), shown: AtomicUsize::default() }
+    }
 }
 
 impl std::convert::From<&Committed> for Target {
@@ -50,7 +56,7 @@ impl Target {
         asked.sort_unstable_by(|a, b| b.cmp(a));
         asked.dedup_by_key(|position| position.as_stamped().map(|(stamp, commit, _)| (stamp, commit)));
         asked.truncate(if of_one_stream { 1 } else { usize::MAX });
-        Target { positions, asked, shown: Arc::default() }
+        Target { positions, asked, shown: AtomicUsize::default() }
     }
     fn last(&self) -> Option<Position> {
         self.positions.iter().copied().max()
