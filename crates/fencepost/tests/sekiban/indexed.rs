@@ -33,7 +33,7 @@ async fn settle(store: &Store, commits: u64) {
 }
 
 /// An event and its rows as Sekiban writes them: no head.
-async fn sekiban_writes(bench: &Bench, service: &str, at: SortableId, event: &Uuid, label: &str, tags: &[&str]) {
+pub(crate) async fn sekiban_writes(bench: &Bench, service: &str, at: SortableId, event: &Uuid, label: &str, tags: &[&str]) {
     let text = |text: &str| AttributeValue::S(text.into());
     let now = Env::system().now().to_string();
     let put = |table: &str, item: Item| {
@@ -69,7 +69,7 @@ async fn sekiban_writes(bench: &Bench, service: &str, at: SortableId, event: &Uu
     bench.client.transact_write_items().set_transact_items(Some(writes.collect())).send().await.expect("Sekiban's write");
 }
 
-fn now_id() -> SortableId {
+pub(crate) fn now_id() -> SortableId {
     SortableId::threshold(Env::system().now())
 }
 

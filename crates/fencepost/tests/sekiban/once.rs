@@ -1,5 +1,7 @@
 //! Once, and no more: appends under a key and under a commit id, and writes of events that are there, small and large, alone and at once.
 
+use crate::indexed::{now_id, sekiban_writes};
+use crate::tap::Tap;
 use crate::*;
 
 fn batch(labels: &[&str], tags: &[&str]) -> Vec<Event> {
@@ -209,4 +211,42 @@ async fn a_repeat_that_is_not_answered_stays_in_doubt() {
     }
     let settled = streams.append(&name, step().again(doubt.commit, doubt.base.clone())).await.expect("settled");
     assert_eq!((settled.version, settled.token.is_some()), (Some(1), true));
+}
+
+/// A try that is stuck on its way, and a conflict with an event of Sekiban's, which moves no head: once that is told, the try never lands.
+#[tokio::test]
+async fn what_was_told_as_a_conflict_never_lands() {
+    use fencepost::{Expect, Step, StreamName};
+    let name = StreamName::new("a:1").expect("a name");
+    for (before, streams) in [(0, false), (1, false), (0, true), (1, true)] {
+        let bench = Bench::new();
+        let tap = Tap::on(bench.http());
+        let store = open(bench.builder("").timeouts(Timeouts { attempts: 1, ..QUICK }).http_client(tap.http_client())).await;
+        let other = bench.store("").await;
+        for _ in 0..before {
+            store.log().expect("log").append(Append::new([event("before", &["a:1"])])).await.expect("appends");
+        }
+        let query = Query::tag("a:1").expect("query");
+        let token = store.log().expect("log").source(&query, None).await.expect("source").token;
+        let append = || Append::new([event("mine", &["a:1"])]).unless(query.clone(), token.clone());
+        let step = || Step::new([event("mine", &[])]).expect(Expect::Version(before));
+        tap.hold("TransactWriteItems");
+        let stuck = match streams {
+            false => store.log().expect("log").append(append()).await,
+            true => store.streams().append(&name, step()).await,
+        };
+        let Err(Error::InDoubt(doubt)) = stuck else { panic!("{stuck:?}") };
+        sekiban_writes(&bench, "default", now_id(), &Uuid::from_u128(5), "theirs", &["a:1"]).await;
+        let again = match streams {
+            false => other.log().expect("log").append(append().again(doubt.commit, doubt.base)).await,
+            true => other.streams().append(&name, step().again(doubt.commit, doubt.base)).await,
+        };
+        assert!(
+            matches!(&again, Err(Error::Conflict(conflict)) if labels(&conflict.events) == ["theirs"]),
+            "{before} {streams}: {again:?}"
+        );
+        assert_eq!(tap.let_go().await, 1);
+        let there = labels(&other.log().expect("log").source(&query, None).await.expect("source").events);
+        assert!(!there.contains(&"mine".to_owned()), "{before} {streams}: {there:?}");
+    }
 }

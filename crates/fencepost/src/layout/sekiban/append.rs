@@ -119,8 +119,8 @@ impl Sekiban {
             run.began = Some(began);
         }
         let mut done = self.settle_or_try(op, append, &mut run).await;
-        // While a try is in doubt, what is in its way may be itself, or have come behind it. A try that is not there by now never will be: the
-        // head that it holds has moved.
+        // While a try is in doubt, what is in its way may be itself, or have come behind it. A try that is not there once its heads have moved
+        // never will be.
         if run.doubt
             && let Err(Error::Conflict(_)) = &done
         {

@@ -122,7 +122,7 @@ impl Sekiban {
     }
 
     /// Moves a head to where its tag's rows are; how many there are.
-    async fn catch_head_up(&self, op: &Op, tag: &Tag) -> Result<u64> {
+    pub(super) async fn catch_head_up(&self, op: &Op, tag: &Tag) -> Result<u64> {
         for _ in 0..64 {
             let stand = self.stand(op, tag).await?;
             let Some(pos) = stand.end.id().filter(|id| stand.head.is_none_or(|head| head.pos < *id)) else { return Ok(stand.end.count) };

@@ -21,7 +21,17 @@ impl Sekiban {
     /// model.
     pub(super) async fn landed_after_all<'a>(&self, op: &Op, append: &'a Append, run: &mut Run<'a>) -> Result<Option<Committed>> {
         run.boundary = append.condition().map(|condition| self.boundary(condition)).transpose()?;
+        self.bar(op, run).await?;
         self.found(op, run).await
+    }
+
+    /// Sees to it that a try that is still on its way never lands: it holds the heads of the condition's tags as they were. Where Sekiban wrote, they
+    /// have not moved, and are moved here.
+    async fn bar(&self, op: &Op, run: &Run<'_>) -> Result<()> {
+        for tag in run.boundary.iter().flat_map(|boundary| boundary.seen.keys()) {
+            self.catch_head_up(op, tag).await?;
+        }
+        Ok(())
     }
 
     /// A commit that began before: as it stands, if it landed.

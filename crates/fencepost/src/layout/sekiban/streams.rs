@@ -110,6 +110,10 @@ impl Sekiban {
                 Ok(end) => Some(After::Token(self.stream_token(&tag, end))),
                 Err(conflict) if append.commit.is_none() => return Err(conflict),
                 Err(conflict) => {
+                    // A try that is still on its way holds the head as it was.
+                    if append.base.is_some() {
+                        self.catch_head_up(op, &tag).await?;
+                    }
                     let (mut committed, count) = self.recorded_before(op, &append, Some(&tag)).await?.ok_or(conflict)?;
                     committed.version = Some(count);
                     committed.token = end_of(&committed, append.events()).map(|end| self.stream_token(&tag, end));
