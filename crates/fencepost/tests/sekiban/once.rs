@@ -250,3 +250,22 @@ async fn what_was_told_as_a_conflict_never_lands() {
         assert!(!there.contains(&"mine".to_owned()), "{before} {streams}: {there:?}");
     }
 }
+
+/// The same for a write whose places are given, and whose place is taken by an event of Sekiban's.
+#[tokio::test]
+async fn a_write_that_was_refused_never_lands() {
+    let bench = Bench::new();
+    let tap = Tap::on(bench.http());
+    let builder = bench.builder("").timeouts(Timeouts { attempts: 1, ..QUICK }).http_client(tap.http_client());
+    let (store, other) = (open(builder).await.sekiban().expect("sekiban"), bench.sekiban("").await);
+    let mine = [(now_id(), event("mine", &["a:1"]).id(Uuid::from_u128(1)))];
+    tap.hold("TransactWriteItems");
+    let stuck = store.write(&mine, WriteOptions::default()).await;
+    assert!(matches!(stuck, Err(Error::InDoubt(_))), "{stuck:?}");
+    sekiban_writes(&bench, "default", now_id(), &Uuid::from_u128(5), "theirs", &["a:1"]).await;
+    let refused = other.write(&mine, WriteOptions::default()).await;
+    assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+    assert_eq!(tap.let_go().await, 1);
+    let there: Vec<_> = other.by_tag_since(&tag("a:1"), None).try_collect().await.expect("by tag");
+    assert_eq!(labels(&there), ["theirs"]);
+}

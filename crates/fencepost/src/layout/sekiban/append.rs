@@ -416,15 +416,21 @@ impl Sekiban {
         };
         let Some((at, tag, last)) = tags.iter().find_map(below) else { return Ok(false) };
         let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
-        let found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
         let before = run.intent.there.len();
-        for (index, id) in ids.iter().enumerate() {
-            if let Some(stored) = found.get(id) {
-                self.note_there(run, index, stored.clone())?;
+        for barred in [false, true] {
+            // The same write may be on its way still, from an earlier call: it holds the head as it was.
+            if barred {
+                self.catch_head_up(op, &tag).await?;
             }
-        }
-        if run.intent.there.len() > before {
-            return Ok(true);
+            let found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
+            for (index, id) in ids.iter().enumerate() {
+                if let Some(stored) = found.get(id) {
+                    self.note_there(run, index, stored.clone())?;
+                }
+            }
+            if run.intent.there.len() > before {
+                return Ok(true);
+            }
         }
         let why = format!("{at} does not stand behind {last}, the last of tag {tag}: events are recorded in order");
         Err(Refused::Malformed { what: "sortable unique id", why }.into())
