@@ -111,6 +111,9 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
                 let (commits, indexed, younger) = (verified.commits, verified.indexed, verified.younger);
                 let mut text =
                     format!("{commits} commits in the log, {indexed} in the index, {younger} too young to compare; {}\n", verified.units);
+                if verified.expired > 0 {
+                    text += &format!("{} in the index have gone from the log, by their time to live or taken back\n", verified.expired);
+                }
                 if found == 0 {
                     return text + &paint.good("log and index agree");
                 }

@@ -28,6 +28,7 @@ conformance!(reventless, open_reventless);
 conformance!(reventless_cross, open_reventless_cross);
 conformance!(sekiban, open_sekiban);
 conformance!(sekiban_sharded_plain, open_sekiban_sharded_plain);
+conformance!(sekiban_streams, open_sekiban_streams);
 // The suite itself: what it asserts to be refused, on a store that refuses all that a store may.
 conformance!(restricted, open_restricted);
 
@@ -74,6 +75,13 @@ async fn open_sekiban() -> Subject {
 
 async fn open_sekiban_sharded_plain() -> Subject {
     support::two("layout=sekiban&keys=plain&shards=3").await
+}
+
+async fn open_sekiban_streams() -> Subject {
+    let ground = support::Ground::fresh();
+    let parameters = "layout=sekiban&feed=streams";
+    let (first, second) = (support::open(ground.builder(parameters)).await, support::open(ground.builder(parameters)).await);
+    support::settled::subject(&first, &second)
 }
 
 async fn open_memory() -> Subject {

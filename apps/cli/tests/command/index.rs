@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Ran, run_with};
 
-fn in_streams_mode(folder: &tempfile::TempDir, args: &[&str], stdin: &str) -> Ran {
-    let url = format!("file:{}?feed=streams", folder.path().join("test.db").display());
+fn in_layout(layout: &str, folder: &tempfile::TempDir, args: &[&str], stdin: &str) -> Ran {
+    let url = format!("file:{}?layout={layout}&feed=streams", folder.path().join(layout).display());
     run_with(&[&["--store", url.as_str()], args].concat(), stdin)
 }
 
@@ -15,16 +15,22 @@ fn bodies(ran: &Ran) -> Vec<u64> {
 
 #[test]
 fn an_index_is_built_looked_at_verified_and_rebuilt() {
+    for layout in ["ledger", "sekiban"] {
+        an_index_of(layout);
+    }
+}
+
+fn an_index_of(layout: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let append = |n: u64| {
         let event = format!("{{\"type\":\"T\",\"data\":{n},\"tags\":[\"a\"]}}\n");
-        in_streams_mode(&folder, &["append"], &event).ok();
+        in_layout(layout, &folder, &["append"], &event).ok();
     };
-    let one = |args: &[&str]| -> Value { in_streams_mode(&folder, args, "").ok().lines().remove(0) };
+    let one = |args: &[&str]| -> Value { in_layout(layout, &folder, args, "").ok().lines().remove(0) };
     append(1);
     append(2);
     assert_eq!(one(&["index", "status"])["epochs"], 0);
-    let differs = in_streams_mode(&folder, &["index", "verify"], "").fails(5);
+    let differs = in_layout(layout, &folder, &["index", "verify"], "").fails(5);
     assert_eq!(differs.lines()[0]["findings"].as_array().map(Vec::len), Some(2));
     let ran = one(&["index", "run", "--once"]);
     assert_eq!((ran["commits"].as_u64(), ran["late"].as_u64(), ran["caught_up"].as_bool()), (Some(2), Some(0), Some(true)), "{ran}");
@@ -38,7 +44,14 @@ fn an_index_is_built_looked_at_verified_and_rebuilt() {
 
 #[test]
 fn a_tail_of_a_file_builds_the_index_by_itself() {
+    for layout in ["ledger", "sekiban"] {
+        a_tail_of(layout);
+    }
+}
+
+fn a_tail_of(layout: &str) {
     let folder = tempfile::tempdir().expect("a folder");
+    let in_streams_mode = |folder: &tempfile::TempDir, args: &[&str], stdin: &str| in_layout(layout, folder, args, stdin);
     let events: String = (1..=5).map(|n| format!("{{\"type\":\"T\",\"data\":{n},\"tags\":[\"a\"]}}\n")).collect();
     in_streams_mode(&folder, &["append"], &events).ok();
     let tail = in_streams_mode(&folder, &["tail", "--once"], "").ok();

@@ -162,6 +162,21 @@ async fn a_store_that_is_not_there_is_an_error_of_every_ring_until_it_is() {
     assert_eq!(table.indexed().await, 1);
 }
 
+/// Rung by the stream of Sekiban's events, through the filter that the README gives.
+#[tokio::test]
+async fn the_stream_of_sekibans_events_rings_as_well() {
+    let table = Table::sekiban().await;
+    let function = Instance::start(&table.url).await;
+    for n in 0..12 {
+        table.append(n).await;
+    }
+    let event = table.newest().await;
+    assert_eq!(event["Records"][0]["dynamodb"]["Keys"]["sk"]["S"].as_str().map(|sk| sk.starts_with("EVENT#")), Some(true), "{event}");
+    assert_eq!(function.invoke("ring", MINUTE, &event).await, done());
+    assert_eq!(table.indexed().await, 12);
+    assert!(!function.output().iter().any(|line| line.to_string().contains(table::SECRET)));
+}
+
 /// In place of Propulsion's function: what the event source hands over is put into the index of Equinox's tables, whichever instance gets it,
 /// in part, twice, and from several shards at once.
 #[tokio::test]

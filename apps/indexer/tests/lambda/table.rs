@@ -12,6 +12,8 @@ pub(crate) const SECRET: &str = "nobody-reads-this";
 
 pub(crate) struct Table {
     layout: &'static str,
+    /// The table whose stream rings.
+    log: &'static str,
     engine: Engine,
     store: Option<Store>,
     endpoint: String,
@@ -29,7 +31,7 @@ impl Table {
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
         let serving = engine.clone();
         tokio::spawn(async move { serving.serve(listener, std::future::pending()).await });
-        Table { layout: "feed=streams", engine, store: None, url: format!("{endpoint}/orders"), endpoint }
+        Table { layout: "feed=streams", log: "orders", engine, store: None, url: format!("{endpoint}/orders"), endpoint }
     }
 
     /// Tables of Equinox, with their index in several partitions.
@@ -37,6 +39,13 @@ impl Table {
         let table = Self::without_tables().await;
         let layout = "layout=equinox&partitions=2&epoch_bytes=600";
         Table { layout, url: format!("{}?{layout}", table.url), ..table }.with_tables().await
+    }
+
+    /// Sekiban's tables, with an index of ours.
+    pub(crate) async fn sekiban() -> Table {
+        let table = Self::without_tables().await;
+        let layout = "layout=sekiban&feed=streams";
+        Table { layout, log: "ordersEvents", url: format!("{}?{layout}", table.url), ..table }.with_tables().await
     }
 
     /// An event of this stream.
@@ -123,7 +132,7 @@ impl Table {
     }
 
     async fn all_records(&self) -> Vec<Value> {
-        let described = self.call("DynamoDB_20120810.DescribeTable", json!({ "TableName": "orders" })).await;
+        let described = self.call("DynamoDB_20120810.DescribeTable", json!({ "TableName": self.log })).await;
         let arn = &described["Table"]["LatestStreamArn"];
         let described = self.call("DynamoDBStreams_20120810.DescribeStream", json!({ "StreamArn": arn })).await;
         let mut records = Vec::new();

@@ -1,5 +1,7 @@
 //! The only room that knows the AWS SDK; it does not know what an event is.
 
+#[cfg(feature = "offload")]
+mod chain;
 mod clock;
 mod connect;
 pub(crate) mod embedded;
@@ -15,6 +17,8 @@ mod transact;
 pub(crate) use aws_config::SdkConfig;
 pub(crate) use aws_sdk_dynamodb::Client;
 pub(crate) use aws_smithy_runtime_api::client::http::{HttpClient, SharedHttpClient};
+#[cfg(feature = "offload")]
+pub(crate) use chain::Chain;
 pub use connect::Timeouts;
 pub(crate) use connect::{Connect, Place};
 pub(crate) use fetch::{Find, Freshness, Key, Range};

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::index::Index;
 use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
-use crate::error::{Refused, Result};
+use crate::error::Result;
 use crate::position::Position;
 use crate::query::Query;
 use crate::side::chain::Indexable;
@@ -35,10 +35,10 @@ impl Feed for IndexFeed {
     }
 
     async fn shows(&self, position: Position) -> Result<bool> {
-        let foreign =
-            || Refused::Foreign { what: "position", of: "a store that counts its events".into(), here: "one that does not".into() };
-        let (stamp, commit, _) = position.as_stamped().ok_or_else(foreign)?;
-        Index::holds(&*self.0, commit, stamp).await
+        match self.0.commit_of(&self.0.dynamo().op(), position).await? {
+            Some((commit, stamp)) => Index::holds(&*self.0, commit, stamp).await,
+            None => Ok(false),
+        }
     }
 }
 

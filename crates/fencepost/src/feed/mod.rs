@@ -36,7 +36,9 @@ use crate::side::chain::Indexable;
 pub(crate) fn of(layout: &Layout) -> Option<Arc<dyn Feed>> {
     match layout {
         Layout::Ledger(ledger) if ledger.settings().lanes().is_some() => Some(Arc::new(lanes::LaneFeed(ledger.clone()))),
-        Layout::Sekiban(sekiban) => Some(Arc::new(sekiban::AllEvents { sekiban: sekiban.clone(), of: sekiban::Of::Served })),
+        Layout::Sekiban(sekiban) if !sekiban.is_indexed() => {
+            Some(Arc::new(sekiban::AllEvents { sekiban: sekiban.clone(), of: sekiban::Of::Served }))
+        }
         #[cfg(feature = "streams")]
         Layout::Equinox(store) => Some(Arc::new(equinox::Appends::new(store.clone()))),
         #[cfg(feature = "streams")]
@@ -50,7 +52,9 @@ pub(crate) fn of(layout: &Layout) -> Option<Arc<dyn Feed>> {
 #[cfg(feature = "dynamo")]
 pub(crate) fn safe_of(layout: &Layout) -> Option<Arc<dyn Feed>> {
     match layout {
-        Layout::Sekiban(sekiban) => Some(Arc::new(sekiban::AllEvents { sekiban: sekiban.clone(), of: sekiban::Of::Safe })),
+        Layout::Sekiban(sekiban) if !sekiban.is_indexed() => {
+            Some(Arc::new(sekiban::AllEvents { sekiban: sekiban.clone(), of: sekiban::Of::Safe }))
+        }
         other => of(other),
     }
 }
@@ -78,6 +82,7 @@ pub(crate) fn indexable(layout: &Layout) -> Option<Arc<dyn Indexable>> {
         Layout::Equinox(_) => None,
         Layout::EventStoreAdapter(adapter) => Some(Arc::new(adapter.clone())),
         Layout::Reventless(table) => Some(Arc::new(table.clone())),
+        Layout::Sekiban(sekiban) if sekiban.is_indexed() => Some(Arc::new(sekiban.clone())),
         // Its feed is read from its own index of all events.
         Layout::Sekiban(_) => None,
     }

@@ -53,14 +53,7 @@ impl Feed for AllEvents {
         if self.of == Of::Safe && safe(&self.sekiban).await? < id.ticks() {
             return Ok(false);
         }
-        let mut sweep = self.sekiban.sweep(Some(id), false, Some(2)).await?;
-        while let Some(stored) = self.sekiban.swept(&mut sweep).await? {
-            match stored.event.position.cmp(&position) {
-                std::cmp::Ordering::Less => {}
-                met => return Ok(met.is_eq()),
-            }
-        }
-        Ok(false)
+        Ok(self.sekiban.at_position(id, position).await?.is_some())
     }
 }
 

@@ -4,6 +4,7 @@
 //! from the follower's checkpoint, does the event still come? So it holds for every feed, costs a look when the follower is nearly there,
 //! and no more than its lag when it is not.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -20,34 +21,67 @@ use crate::position::Position;
 use crate::query::Query;
 
 /// What is waited for: all events of a commit, or one position.
-#[derive(Debug, Clone)]
-pub struct Target(Vec<Position>);
+#[derive(Debug)]
+pub struct Target {
+    positions: Vec<Position>,
+    /// Those that the feed is asked for: where it shows them, it shows all.
+    asked: Vec<Position>,
+    /// How many of these it is known to show: it never shows less.
+    shown: AtomicUsize,
+}
+
+impl Clone for Target {
+    /// What one feed was seen to show says nothing of another.
+    fn clone(&self) -> Target {
+        Target { positions: self.positions.clone(), asked: self.asked.clone(), shown: AtomicUsize::default() }
+    }
+}
 
 impl std::convert::From<&Committed> for Target {
     fn from(committed: &Committed) -> Target {
-        Target(committed.positions.clone())
+        Target::of(committed.positions.clone(), committed.version.is_some())
     }
 }
 impl std::convert::From<Position> for Target {
     fn from(position: Position) -> Target {
-        Target(vec![position])
+        Target::of(vec![position], true)
     }
 }
 
 impl Target {
+    /// The last tells of all where positions count, and where all are of one stream; where they name the commit, it is asked for once. Events that
+    /// only their own ids tell may show one after the other.
+    fn of(positions: Vec<Position>, of_one_stream: bool) -> Target {
+        let mut asked = positions.clone();
+        asked.sort_unstable_by(|a, b| b.cmp(a));
+        asked.dedup_by_key(|position| position.as_stamped().map(|(stamp, commit, _)| (stamp, commit)));
+        asked.truncate(if of_one_stream { 1 } else { usize::MAX });
+        Target { positions, asked, shown: AtomicUsize::default() }
+    }
     fn last(&self) -> Option<Position> {
-        self.0.iter().copied().max()
+        self.positions.iter().copied().max()
+    }
+
+    /// Whether the feed shows all of it.
+    async fn is_shown(&self, feed: &dyn Feed) -> Result<bool> {
+        for (n, position) in self.asked.iter().copied().enumerate().skip(self.shown.load(Ordering::Relaxed)) {
+            if !feed.shows(position).await? {
+                return Ok(false);
+            }
+            self.shown.fetch_max(n + 1, Ordering::Relaxed);
+        }
+        Ok(true)
     }
 
     /// Whether nothing of it comes any more to who stands here, of what matches and `counts` for it.
     pub(super) async fn is_behind(&self, feed: &dyn Feed, from: From, query: &Query, counts: impl Fn(&Recorded) -> bool) -> Result<bool> {
         let Some(last) = self.last() else { return Ok(true) };
-        if !feed.shows(last).await? {
+        if !self.is_shown(feed).await? {
             return Ok(false);
         }
         let mut deliveries = feed.subscribe(from, query.clone());
         while let Some(Delivery::Event { event, .. }) = deliveries.next().await.transpose()? {
-            if self.0.contains(&event.position) && counts(&event) {
+            if self.contains(event.position) && counts(&event) {
                 return Ok(false);
             }
             let passed = event.position.as_number().zip(last.as_number()).is_some_and(|(at, last)| at > last);
@@ -59,7 +93,7 @@ impl Target {
     }
 
     pub(super) fn contains(&self, position: Position) -> bool {
-        self.0.contains(&position)
+        self.positions.contains(&position)
     }
 }
 
@@ -85,13 +119,7 @@ where
 /// Waits until the feed shows what a commit wrote. Where the feed is read from the log itself, it does so at once.
 pub async fn feed_reaches(feed: &dyn Feed, target: impl Into<Target>, deadline: Duration, env: &Env) -> Result<()> {
     let target = target.into();
-    let shows = || async {
-        match target.last() {
-            Some(last) => feed.shows(last).await,
-            None => Ok(true),
-        }
-    };
-    until(env, "the feed", &target, deadline, shows).await
+    until(env, "the feed", &target, deadline, || target.is_shown(feed)).await
 }
 
 impl Consumer {

@@ -10,8 +10,9 @@ use super::notice::Notice;
 use crate::dynamo::item::{Item, text};
 use crate::dynamo::records::Record;
 use crate::dynamo::{Dynamo, Find, Op, Outcome, Range, Verdict, Write};
-use crate::error::Result;
+use crate::error::{Refused, Result};
 use crate::event::{CommitId, Recorded};
+use crate::position::Position;
 use crate::query::Query;
 
 /// The highest number there can be.
@@ -63,6 +64,15 @@ impl Side {
     }
 }
 
+/// What a row says that stands before a place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Before {
+    /// As the index calls it, if it came by itself.
+    pub(crate) commit: CommitId,
+    pub(crate) place: String,
+    pub(crate) stamp: u64,
+}
+
 /// A log whose feed is an index in its side table, built from the stream of one of its tables: what only its layout can tell.
 #[async_trait]
 pub(crate) trait Indexable: std::fmt::Debug + Send + Sync {
@@ -97,6 +107,27 @@ pub(crate) trait Indexable: std::fmt::Debug + Send + Sync {
     async fn commit_at(&self, op: &Op, series: &str, version: u64) -> Result<Option<(CommitId, u64)>>;
     /// The same commit's home.
     async fn home_of(&self, op: &Op, series: &str, version: u64) -> Result<Option<Notice>>;
+
+    /// Where places order a series: what stands last on it before this one, by its row, strongly read.
+    async fn before(&self, _: &Op, _series: &str, _place: &str) -> Result<Option<Before>> {
+        Ok(None)
+    }
+    /// What the log itself says of a commit that such a row named; none: it is not there.
+    async fn notice_of(&self, _: &Op, _series: &str, _: CommitId) -> Result<Option<Notice>> {
+        Ok(None)
+    }
+
+    /// The commit that stands at a position, as the index calls it, and its stamp; none where that cannot be told yet.
+    async fn commit_of(&self, _: &Op, position: Position) -> Result<Option<(CommitId, u64)>> {
+        let foreign =
+            || Refused::Foreign { what: "position", of: "a store that counts its events".into(), here: "one that does not".into() };
+        let (stamp, commit, _) = position.as_stamped().ok_or_else(foreign)?;
+        Ok(Some((commit, stamp)))
+    }
+    /// Whether events may go from the log, by their time to live, while the index names them still.
+    fn may_expire(&self) -> bool {
+        false
+    }
 
     /// The events of these commits that match, of each in order, with their indexes. A commit that cannot match need not be fetched.
     async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>>;

@@ -22,6 +22,8 @@ pub(crate) struct Notice {
     pub(crate) types: Option<BTreeSet<EventType>>,
     /// Events in this slot that are in no other, or may be.
     pub(crate) events: u32,
+    /// Where places order the series, and not versions: where it stands on all of them, as text that sorts so. Every slot comes with this record.
+    pub(crate) place: Option<String>,
 }
 
 /// The namespace and the series of a slot's key.

@@ -102,7 +102,7 @@ async fn the_state_of_a_tag_is_a_fold_and_decisions_on_it_hold() {
     );
     let last = loaded.events.last().and_then(|event| SortableId::of(&event.position));
     assert_eq!(store.sekiban().expect("sekiban").latest_of(&tag(&name)).await.expect("latest"), last);
-    // Two decide at once on what both have read: each room is taken once.
+    // Two decide at once on what both have read: the one that comes second decides again, and sees the room taken.
     let enrol = |room: &str| {
         let room = room.to_owned();
         decision(rooms(), move |rooms: &Vec<String>| {
@@ -112,9 +112,18 @@ async fn the_state_of_a_tag_is_a_fold_and_decisions_on_it_hold() {
             Ok([School::StudentEnrolledInClassRoom { student: STUDENT.into(), room: room.clone() }])
         })
     };
-    let (one, other) = tokio::join!(store.decide(enrol("x")), store.decide(enrol("y")));
-    let accepted = [one, other].into_iter().filter(|outcome| outcome.as_ref().expect("decides").rejection().is_none()).count();
-    assert_eq!(accepted, 1);
+    let between = Faults::new(bench.http(), 1);
+    let slow = open(bench.builder("").http_client(between.http_client())).await;
+    let gate = Gate::new();
+    between.script(Rule::on("TransactWriteItems").nth(1).pause_before(&gate));
+    let quick = async {
+        gate.reached(1).await;
+        let outcome = store.decide(enrol("y")).await.expect("decides");
+        gate.open();
+        outcome
+    };
+    let (second, first) = tokio::join!(slow.decide(enrol("x")), quick);
+    assert_eq!((first.rejection(), second.expect("decides").rejection()), (None, Some(&2)));
     assert_eq!(store.look(rooms()).await.expect("look").value.len(), 2);
 }
 

@@ -7,7 +7,10 @@
 
 #[path = "../bare_sdk/mod.rs"]
 mod bare_sdk;
+mod bucket;
 mod following;
+mod indexed;
+mod once;
 mod settings;
 mod snapshots;
 #[path = "../support/mod.rs"]

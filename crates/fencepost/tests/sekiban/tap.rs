@@ -28,11 +28,19 @@ pub(crate) struct Tap {
     calls: Arc<Mutex<Vec<Call>>>,
     /// Put into what is told of every table.
     replicas: Arc<Mutex<Json>>,
+    held: Arc<Mutex<Held>>,
+}
+
+/// Requests that are stuck on their way: their sender has heard that the connection broke.
+#[derive(Debug, Default)]
+struct Held {
+    api: Option<String>,
+    requests: Vec<(SharedHttpConnector, HttpRequest)>,
 }
 
 impl Tap {
     pub(crate) fn on(inner: SharedHttpClient) -> Tap {
-        Tap { inner, calls: Arc::default(), replicas: Arc::default() }
+        Tap { inner, calls: Arc::default(), replicas: Arc::default(), held: Arc::default() }
     }
     pub(crate) fn replicate(&self, regions: &[&str]) {
         let regions = regions.iter().map(|region| serde_json::json!({ "RegionName": region })).collect();
@@ -43,6 +51,19 @@ impl Tap {
         http_client_fn(move |settings, components| {
             SharedHttpConnector::new(Connector { inner: tap.inner.http_connector(settings, components), tap: tap.clone() })
         })
+    }
+    /// From now on the requests of this operation are held on their way.
+    pub(crate) fn hold(&self, api: &str) {
+        self.held.lock().expect("a lock").api = Some(api.into());
+    }
+    /// They arrive, all of them; how many.
+    pub(crate) async fn let_go(&self) -> usize {
+        let requests = std::mem::take(&mut *self.held.lock().expect("a lock")).requests;
+        let count = requests.len();
+        for (connector, request) in requests {
+            let _nobody_hears_it = connector.call(request).await;
+        }
+        count
     }
     /// All since the last time.
     pub(crate) fn take(&self) -> Vec<Call> {
@@ -69,6 +90,10 @@ impl HttpConnector for Connector {
         HttpConnectorFuture::new(async move {
             let api = request.headers().get("x-amz-target").and_then(|target| target.rsplit('.').next()).unwrap_or_default().to_owned();
             let sent = request.body().bytes().and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
+            if tap.held.lock().expect("a lock").api.as_deref() == Some(api.as_str()) {
+                tap.held.lock().expect("a lock").requests.push((inner, request));
+                return Err(ConnectorError::io("the connection broke".into()));
+            }
             let mut response = inner.call(request).await?;
             let body = ByteStream::new(response.take_body()).collect().await.map_err(|error| ConnectorError::io(error.into()))?.to_vec();
             let mut answer: Json = serde_json::from_slice(&body).unwrap_or_default();

@@ -55,8 +55,8 @@ impl EventLog for Settled {
 
     async fn append(&self, append: Append) -> Result<Committed> {
         let committed = self.log.append(append).await?;
-        let last = committed.last().expect("a commit has an event");
-        let settled = self.fed.clone().wait_for(|seen| seen.contains(&last)).await.is_ok();
+        let all = |seen: &HashSet<Position>| committed.positions.iter().all(|position| seen.contains(position));
+        let settled = self.fed.clone().wait_for(all).await.is_ok();
         assert!(settled, "the indexer and the feed live as long as the test");
         Ok(committed)
     }

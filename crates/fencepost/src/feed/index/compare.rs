@@ -25,6 +25,8 @@ pub struct IndexVerified {
     pub indexed: u64,
     /// Commits appended since it began, which were not compared.
     pub younger: u64,
+    /// Commits in the index whose events have gone from the log, where they may: by their time to live, or taken back.
+    pub expired: u64,
     /// What differs; nothing, if all is well.
     pub findings: Vec<Finding>,
     /// What it cost.
@@ -140,7 +142,11 @@ pub(super) async fn verify(log: &dyn Indexable, progress: &(dyn Fn(u64) + Send +
             None => chain.findings.push(Finding { item: place, problem: format!("commit {commit} is not in the index") }),
         }
     }
-    for (commit, seen) in chain.commits.iter().filter(|(_, seen)| !seen.in_log && seen.epoch < known) {
+    let missing = chain.commits.iter().filter(|(_, seen)| !seen.in_log && seen.epoch < known);
+    if log.may_expire() {
+        report.expired = missing.clone().count() as u64;
+    }
+    for (commit, seen) in missing.filter(|_| !log.may_expire()) {
         let problem = format!("commit {commit}, whose home should be {}, is not in the log", seen.home);
         chain.findings.push(Finding { item: format!("x @{}", seen.epoch), problem });
     }

@@ -18,4 +18,6 @@ pub(crate) enum Mutation {
     NoLook,
     /// A shard's number moves past what waits.
     NumberPastWaiting,
+    /// What stands before a commit by its place is not waited for.
+    PlacesIgnored,
 }

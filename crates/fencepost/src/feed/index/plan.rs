@@ -1,6 +1,7 @@
 //! What the indexer decides, without I/O: records of slots in; commits in an order that versions alone decide, and what must be looked up, out.
 //!
-//! Arrival is never trusted. A commit is ready when all of its slots have arrived and each is the next version of its series.
+//! Arrival is never trusted. A commit is ready when all of its slots have arrived and each is the next version of its series; where a series is
+//! ordered by places, once what stands before it there is in the index.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -8,6 +9,7 @@ use super::mutation::Mutation;
 use super::shards::Shards;
 use crate::dynamo::records::Sequence;
 use crate::event::{CommitId, EventType};
+use crate::side::chain::Before;
 use crate::side::notice::Notice;
 
 /// Clocks of writers and indexers are within half an hour of the service's, so two of them are within this.
@@ -38,7 +40,24 @@ pub(crate) enum Want {
     Slot { series: String, version: u64 },
     /// Whether this commit, which left that slot, is in the index: answer with [`Plan::commit_is`].
     Commit { commit: CommitId, stamp: u64, series: String, version: u64 },
+    /// What stands on a series before the place of this commit: answer with [`Plan::before_is`].
+    Before { commit: CommitId, series: String, place: String },
+    /// What became of that, which this run has not met: answer with [`Plan::earlier_is`].
+    Earlier { commit: CommitId, series: String, before: Before },
 }
+
+/// What became of something that stands before a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Earlier {
+    Indexed,
+    /// It is not in the log any more: what is before it counts.
+    Gone,
+    /// Its record is on its way, under this id; and when it was written.
+    Comes(CommitId, u64),
+}
+
+/// The order of what is ready at the same time: by places, where there are any, then by stamps.
+pub(crate) type Turn = (String, u64, CommitId);
 
 /// A version that others wait for, and that does not come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +80,9 @@ pub(crate) struct Plan {
     listed: HashSet<CommitId>,
     /// Emitted in this run, with their stamps.
     emitted: HashMap<CommitId, u64>,
-    ready: BTreeSet<(u64, CommitId)>,
+    ready: BTreeSet<Turn>,
+    /// Those that wait for a commit, by places.
+    followers: HashMap<CommitId, Vec<CommitId>>,
     /// Emitted, and not in an epoch yet.
     queue: VecDeque<Ready>,
     wants: BTreeSet<Want>,
@@ -79,6 +100,11 @@ struct Waiting {
     home: (String, u64),
     types: Option<BTreeSet<EventType>>,
     events: u32,
+    place: String,
+    /// Series on which it is not known yet what stands before it.
+    unsure: BTreeSet<String>,
+    /// What must come before it, and when that was written.
+    after: BTreeMap<CommitId, u64>,
 }
 
 /// A version that keeps others waiting.
@@ -108,7 +134,7 @@ impl Plan {
             }
             return;
         }
-        let Notice { commit, stamp, series, version, span, slots, types, events } = notice;
+        let Notice { commit, stamp, series, version, span, slots, types, events, place } = notice;
         let first = (version + 1).saturating_sub(span.max(1)).max(version.min(1));
         if version > 0 {
             self.arrived.entry(series.clone()).or_default().insert(first, commit);
@@ -119,6 +145,13 @@ impl Plan {
             (Some(so_far), Some(more)) => Some(so_far.into_iter().chain(more).collect()),
             _ => None,
         };
+        if let Some(place) = place {
+            let unsure = slots.iter().flatten().map(|(series, _)| series);
+            waiting.arrived.extend(unsure.clone().filter(|other| **other != series).map(|series| (series.clone(), 0)));
+            waiting.unsure = unsure.cloned().collect();
+            self.wants.extend(waiting.unsure.iter().map(|series| Want::Before { commit, series: series.clone(), place: place.clone() }));
+            waiting.place = place;
+        }
         if let Some(slots) = slots {
             waiting.home = (series.clone(), version);
             waiting.slots = Some(slots);
@@ -167,14 +200,68 @@ impl Plan {
         let whole = slots.keys().all(|series| waiting.arrived.contains_key(series)) || self.mutated(Mutation::NoBarrier);
         let next = |series: &String| self.next.get(series).copied();
         let turn = waiting.arrived.iter().all(|(series, first)| *first == 0 || next(series).is_some_and(|next| *first <= next));
-        if whole && turn {
-            self.ready.insert((waiting.stamp, commit));
+        if whole && turn && waiting.unsure.is_empty() && waiting.after.is_empty() {
+            self.ready.insert((waiting.place.clone(), waiting.stamp, commit));
+        }
+    }
+
+    /// What stands on a series before a commit, as its row says; none: nothing does.
+    pub(crate) fn before_is(&mut self, commit: CommitId, series: &str, found: Option<Before>, now: u64) {
+        match found {
+            None => self.is_sure(commit, series, None),
+            Some(before) if self.waiting.contains_key(&before.commit) => {
+                self.is_sure(commit, series, Some((before.commit, before.stamp)));
+            }
+            Some(before) if self.is_past(before.commit, before.stamp, now) => self.is_sure(commit, series, None),
+            Some(before) => {
+                self.wants.insert(Want::Earlier { commit, series: series.into(), before });
+            }
+        }
+    }
+
+    /// What became of what stands at this place before a commit.
+    pub(crate) fn earlier_is(&mut self, commit: CommitId, series: &str, place: &str, earlier: Earlier, now: u64) {
+        match earlier {
+            Earlier::Gone => {
+                self.wants.insert(Want::Before { commit, series: series.into(), place: place.into() });
+            }
+            Earlier::Comes(before, stamp) if self.waiting.contains_key(&before) || !self.is_past(before, stamp, now) => {
+                self.is_sure(commit, series, Some((before, stamp)));
+            }
+            Earlier::Indexed | Earlier::Comes(..) => self.is_sure(commit, series, None),
+        }
+    }
+
+    /// Whether nothing needs to wait for a commit any more.
+    fn is_past(&self, commit: CommitId, stamp: u64, now: u64) -> bool {
+        self.is_indexed(commit) || stamp + HOUR < self.shards.horizon(now)
+    }
+
+    fn is_sure(&mut self, commit: CommitId, series: &str, behind: Option<(CommitId, u64)>) {
+        let Some(waiting) = self.waiting.get_mut(&commit) else { return };
+        waiting.unsure.remove(series);
+        if let Some((before, stamp)) = behind.filter(|(before, _)| *before != commit && !self.mutated(Mutation::PlacesIgnored))
+            && let Some(waiting) = self.waiting.get_mut(&commit)
+            && waiting.after.insert(before, stamp).is_none()
+        {
+            self.followers.entry(before).or_default().push(commit);
+        }
+        self.check(commit);
+    }
+
+    /// Nothing waits for this commit any more.
+    fn release(&mut self, commit: CommitId) {
+        for follower in self.followers.remove(&commit).unwrap_or_default() {
+            if let Some(waiting) = self.waiting.get_mut(&follower) {
+                waiting.after.remove(&commit);
+            }
+            self.check(follower);
         }
     }
 
     /// Emits what is ready, the lowest stamp first, and what becomes ready by that.
     pub(crate) fn emit(&mut self, now: u64) {
-        while let Some((_, commit)) = self.ready.pop_first() {
+        while let Some((_, _, commit)) = self.ready.pop_first() {
             let Some(waiting) = self.waiting.remove(&commit) else { continue };
             let slots = waiting.slots.clone().unwrap_or_default();
             let next = |series: &String| self.next.get(series).copied();
@@ -192,6 +279,7 @@ impl Plan {
             for (series, version) in slots.iter().filter(|(_, version)| **version > 0) {
                 self.advance(series, *version);
             }
+            self.release(commit);
             let Waiting { stamp, home, types, events, .. } = waiting;
             self.queue.push_back(Ready { commit, stamp, home, slots, types, events, late });
         }
@@ -247,6 +335,14 @@ impl Plan {
     pub(crate) fn look_again(&mut self, now: u64) -> Vec<Overdue> {
         if self.mutated(Mutation::NoLook) {
             return Vec::new();
+        }
+        // What has not come in an hour, and was written before all that is unread, does not come.
+        let horizon = self.shards.horizon(now);
+        let given_up =
+            |(commit, stamp): (&CommitId, &u64)| (stamp + HOUR < horizon && !self.waiting.contains_key(commit)).then_some(*commit);
+        let given_up: BTreeSet<CommitId> = self.waiting.values().flat_map(|waiting| waiting.after.iter().filter_map(given_up)).collect();
+        for commit in given_up {
+            self.release(commit);
         }
         let gaps: Vec<(String, u64)> = self
             .arrived

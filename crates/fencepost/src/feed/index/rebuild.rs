@@ -2,13 +2,14 @@
 //!
 //! A stamp is above the stamps of all that its commit follows, so their order is right. A scan is no instant, though: a commit may be met and
 //! one that it follows not, if that one landed behind the scan. It was stamped within the hour before, so what is as young is looked after.
+//! Where places order the series, their order is the places' own.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures::TryStreamExt;
 use uuid::Uuid;
 
-use super::plan::HOUR;
+use super::plan::{HOUR, Turn};
 use super::run::{MAY_COME, now};
 use crate::dynamo::Op;
 use crate::error::{Error, Result};
@@ -44,6 +45,9 @@ pub struct IndexRebuilt {
     pub units: Units,
 }
 
+/// What the index lacks, in the order in which it is appended.
+type Lacking = BTreeMap<Turn, Indexed>;
+
 /// The chain as far as it was read: its last epoch, and every commit in it.
 struct Known {
     last: Option<Epoch>,
@@ -78,16 +82,16 @@ pub(super) async fn rebuild(log: &dyn Indexable, progress: &(dyn Fn(&RebuildProg
     let mut known = Known { last: None, commits: HashSet::new() };
     known.read_on(log, &op).await?;
     let before: HashSet<String> = known.last.iter().flat_map(|last| last.shards.keys().cloned()).collect();
-    let mut lacking: BTreeMap<(u64, CommitId), Indexed> = BTreeMap::new();
+    let mut lacking = Lacking::new();
     let mut pages = log.homes(&op);
     while let Some(items) = pages.try_next().await? {
         so_far.items += items.len() as u64;
         for item in &items {
             // What cannot be read is for `verify` to name.
-            if let Some(entry) = log.home(item).ok().flatten().and_then(indexed)
+            if let Some((turn, entry)) = log.home(item).ok().flatten().and_then(indexed)
                 && !known.commits.contains(&entry.commit)
             {
-                lacking.insert((entry.stamp, entry.commit), entry);
+                lacking.insert(turn, entry);
             }
         }
         so_far.lacking = lacking.len() as u64;
@@ -124,16 +128,24 @@ struct Rebuild<'a> {
 
 impl Rebuild<'_> {
     /// Adds what young commits follow and the scan did not meet.
-    async fn complete(&self, lacking: &mut BTreeMap<(u64, CommitId), Indexed>, began: u64) -> Result<()> {
+    async fn complete(&self, lacking: &mut Lacking, began: u64) -> Result<()> {
         // Where stamps are not ours, any may be young.
         let young = if self.log.counts_events() { 0 } else { began.saturating_sub(HOUR) };
-        let mut met: HashSet<CommitId> = lacking.keys().map(|(_, commit)| *commit).collect();
+        let mut met: HashSet<CommitId> = lacking.keys().map(|(_, _, commit)| *commit).collect();
         let end = |entry: &Indexed| (entry.home.0.key(&entry.namespace), entry.home.1);
         let ends: HashSet<(String, u64)> = lacking.values().map(end).collect();
-        let mut unsure: Vec<Indexed> = lacking.range((young, CommitId(Uuid::nil()))..).map(|(_, entry)| entry.clone()).collect();
-        while let Some(entry) = unsure.pop() {
+        let is_young = |((place, stamp, _), entry): (&Turn, &Indexed)| (*stamp >= young).then(|| (place.clone(), entry.clone()));
+        let mut unsure: Vec<(String, Indexed)> = lacking.iter().filter_map(is_young).collect();
+        while let Some((place, entry)) = unsure.pop() {
             for (series, version) in self.slots(&entry).await? {
                 let key = series.key(&entry.namespace);
+                if !place.is_empty() {
+                    if let Some((turn, before)) = self.before(&key, &place, &mut met).await? {
+                        unsure.push((turn.0.clone(), before.clone()));
+                        lacking.insert(turn, before);
+                    }
+                    continue;
+                }
                 let first = if self.log.counts_events() { entry.first(version) } else { version };
                 if first <= 1 || ends.contains(&(key.clone(), first - 1)) {
                     continue;
@@ -143,13 +155,32 @@ impl Rebuild<'_> {
                     continue;
                 }
                 let before = self.log.home_of(self.op, &key, first - 1).await?;
-                if let Some(before) = before.and_then(indexed) {
-                    lacking.insert((before.stamp, before.commit), before.clone());
-                    unsure.push(before);
+                if let Some((turn, before)) = before.and_then(indexed) {
+                    unsure.push((turn.0.clone(), before.clone()));
+                    lacking.insert(turn, before);
                 }
             }
         }
         Ok(())
+    }
+
+    /// What stands before a place, if neither the index has it nor the scan met it.
+    async fn before(&self, series: &str, place: &str, met: &mut HashSet<CommitId>) -> Result<Option<(Turn, Indexed)>> {
+        let mut place = place.to_owned();
+        while let Some(before) = self.log.before(self.op, series, &place).await? {
+            if self.known.commits.contains(&before.commit) || met.contains(&before.commit) {
+                return Ok(None);
+            }
+            let there = self.log.notice_of(self.op, series, before.commit).await?.and_then(indexed);
+            // A row without its event: what is before that counts.
+            let Some((turn, there)) = there else {
+                place = before.place;
+                continue;
+            };
+            let lacks = !self.known.commits.contains(&there.commit) && met.insert(there.commit);
+            return Ok(lacks.then_some((turn, there)));
+        }
+        Ok(None)
     }
 
     async fn slots(&self, entry: &Indexed) -> Result<BTreeMap<crate::side::series::Series, u64>> {
@@ -162,7 +193,7 @@ impl Rebuild<'_> {
 
     async fn append(
         &mut self,
-        lacking: BTreeMap<(u64, CommitId), Indexed>,
+        lacking: Lacking,
         so_far: &mut RebuildProgress,
         progress: &(dyn Fn(&RebuildProgress) + Send + Sync),
     ) -> Result<()> {
@@ -236,10 +267,11 @@ fn by_version(entries: Vec<Indexed>) -> Vec<Indexed> {
 }
 
 /// By its home alone. The types of events that lie in other slots only are not known then, meaning any.
-fn indexed(notice: Notice) -> Option<Indexed> {
+fn indexed(notice: Notice) -> Option<(Turn, Indexed)> {
     let (namespace, home) = split(&notice.series)?;
     let slots: BTreeMap<_, _> = notice.slots?.into_iter().filter_map(|(key, version)| Some((split(&key)?.1, version))).collect();
-    let alone = slots.len() == 1;
+    let alone = notice.place.is_some() || slots.len() == 1;
     let (types, events) = (notice.types.filter(|_| alone), alone.then_some(notice.events));
-    Some(Indexed::new(namespace.into(), notice.commit, notice.stamp, (home, notice.version), slots, types, events))
+    let turn = (notice.place.unwrap_or_default(), notice.stamp, notice.commit);
+    Some((turn, Indexed::new(namespace.into(), notice.commit, notice.stamp, (home, notice.version), slots, types, events)))
 }

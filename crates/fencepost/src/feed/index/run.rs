@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use uuid::Uuid;
 
-use super::plan::{Overdue, Plan, Ready, Want};
+use super::plan::{Earlier, Overdue, Plan, Ready, Want};
 use super::poll::Poller;
 use super::recent::Recent;
 use super::shards::Shards;
@@ -16,7 +16,7 @@ use super::{IndexOptions, IndexProgress, Until};
 use crate::dynamo::Op;
 use crate::dynamo::records::Record;
 use crate::error::Result;
-use crate::side::chain::Indexable;
+use crate::side::chain::{Before, Indexable};
 use crate::side::epoch::{Epoch, Indexed, Mark};
 use crate::side::notice::{Notice, split};
 
@@ -219,11 +219,21 @@ impl Session {
                 return Ok(());
             }
             let op = &self.op;
-            let mut slots = Vec::new();
+            let (mut slots, mut places) = (Vec::new(), Vec::new());
             for want in &wants {
-                if let Want::Slot { series, version } = want {
-                    slots.push((series.clone(), *version));
+                match want {
+                    Want::Slot { series, version } => slots.push((series.clone(), *version)),
+                    Want::Before { commit, series, place } => places.push((*commit, series.clone(), place.clone())),
+                    Want::Commit { .. } | Want::Earlier { .. } => {}
                 }
+            }
+            let reads = places.into_iter().map(|(commit, series, place)| async move {
+                let found = log.before(op, &series, &place).await?;
+                Ok::<_, crate::error::Error>((commit, series, found))
+            });
+            let found: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
+            for (commit, series, found) in found {
+                self.plan.before_is(commit, &series, found, now(log));
             }
             let reads = slots.into_iter().map(|(series, version)| async move {
                 let found = log.commit_at(op, &series, version).await?;
@@ -234,14 +244,34 @@ impl Session {
                 self.plan.slot_is(&series, version, found, now(log));
             }
             for want in wants {
-                if let Want::Commit { commit, stamp, series, version } = want {
+                match want {
                     // A stamp that somebody else said may lie ahead.
-                    let indexed = self.recent.holds(log, &self.op, commit, stamp.min(now(log))).await?;
-                    self.plan.commit_is(&series, version, indexed, now(log));
+                    Want::Commit { commit, stamp, series, version } => {
+                        let indexed = self.recent.holds(log, &self.op, commit, stamp.min(now(log))).await?;
+                        self.plan.commit_is(&series, version, indexed, now(log));
+                    }
+                    Want::Earlier { commit, series, before } => {
+                        let earlier = self.earlier(log, &series, &before).await?;
+                        self.plan.earlier_is(commit, &series, &before.place, earlier, now(log));
+                    }
+                    Want::Slot { .. } | Want::Before { .. } => {}
                 }
             }
             self.plan.emit(now(log));
         }
+    }
+
+    /// What became of what a row names: in the index, gone, or on its way, perhaps as a part of something.
+    async fn earlier(&mut self, log: &dyn Indexable, series: &str, before: &Before) -> Result<Earlier> {
+        if self.recent.holds(log, &self.op, before.commit, before.stamp.min(now(log))).await? {
+            return Ok(Earlier::Indexed);
+        }
+        let Some(notice) = log.notice_of(&self.op, series, before.commit).await? else { return Ok(Earlier::Gone) };
+        let part = notice.commit != before.commit;
+        if part && self.recent.holds(log, &self.op, notice.commit, notice.stamp.min(now(log))).await? {
+            return Ok(Earlier::Indexed);
+        }
+        Ok(Earlier::Comes(notice.commit, notice.stamp))
     }
 
     async fn overdue(&mut self, log: &dyn Indexable) -> Result<()> {

@@ -1,15 +1,17 @@
 //! Random histories of the plan: commits over a few series, records scattered over shards that split and close, delayed, swapped and read
 //! twice, two indexers that crash and race, and hours that pass. Every commit must come out once, after its predecessor on every series.
+//! Some series are ordered by versions, and some by places: there a commit follows what stood before it when it was written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
 
 use super::mutation::Mutation;
-use super::plan::{HOUR, Plan, Want};
+use super::plan::{Earlier, HOUR, Plan, Want};
 use super::shards::Shards;
 use crate::dynamo::records::{Sequence, Shard, Start};
 use crate::event::CommitId;
+use crate::side::chain::Before;
 use crate::side::epoch::Mark;
 use crate::side::notice::Notice;
 
@@ -22,6 +24,8 @@ struct Commit {
     stamp: u64,
     /// The first version of each; none has an order where it is 0.
     firsts: BTreeMap<String, u64>,
+    /// What it follows by places.
+    behind: Vec<CommitId>,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +56,8 @@ struct World {
     commits: HashMap<CommitId, Commit>,
     table: HashMap<(String, u64), CommitId>,
     ends: BTreeMap<String, u64>,
+    /// Rows of the series that places order; none: its event is gone.
+    rows: BTreeMap<(String, String), Option<CommitId>>,
     /// Records on their way to a shard: when they were written, and what they say.
     underway: Vec<(u64, Notice)>,
     shards: BTreeMap<String, Shelf>,
@@ -71,6 +77,7 @@ impl World {
             commits: HashMap::new(),
             table: HashMap::new(),
             ends: BTreeMap::new(),
+            rows: BTreeMap::new(),
             underway: Vec::new(),
             shards,
             chain: Vec::new(),
@@ -81,6 +88,9 @@ impl World {
 
     fn write(&mut self) {
         let commit = CommitId(Uuid::from_u128(u128::from(self.commits.len() as u64) + 1));
+        if self.rng.u8(0..3) == 0 {
+            return self.write_placed(commit);
+        }
         let (mut slots, mut firsts) = (BTreeMap::new(), BTreeMap::new());
         for _ in 0..self.rng.u64(1..=3) {
             let series = format!("t/main/{}", self.rng.u64(0..SERIES));
@@ -106,10 +116,39 @@ impl World {
             self.table.extend((first.max(1)..=*version).map(|version| ((series.clone(), version), commit)));
             let all = (*series == home).then(|| slots.clone());
             let (series, version) = (series.clone(), *version);
-            let notice = Notice { commit, stamp, series, version, span: version + 1 - first, slots: all, types: None, events: 1 };
+            let notice =
+                Notice { commit, stamp, series, version, span: version + 1 - first, slots: all, types: None, events: 1, place: None };
             self.underway.push((self.now, notice));
         }
-        self.commits.insert(commit, Commit { stamp, firsts });
+        self.commits.insert(commit, Commit { stamp, firsts, behind: Vec::new() });
+    }
+
+    /// On one or two series, mostly behind all that is there; by somebody whose clock is late, before it.
+    fn write_placed(&mut self, commit: CommitId) {
+        let number = self.commits.len() as u64 * 10;
+        let place = format!("{:09}", if self.rng.u8(0..6) == 0 { number / 2 + 1 } else { number });
+        let names: BTreeSet<String> = (0..self.rng.u8(1..=2)).map(|_| format!("t/placed/{}", self.rng.u8(0..3))).collect();
+        let mut behind = Vec::new();
+        for series in &names {
+            behind.extend(self.last_before(series, &place).and_then(|(_, commit)| commit));
+            self.rows.insert((series.clone(), place.clone()), Some(commit));
+            // A row whose event was taken back.
+            if self.rng.u8(0..6) == 0 {
+                self.rows.insert((series.clone(), format!("{place}+")), None);
+            }
+        }
+        let stamp = self.now + self.rng.u64(0..30 * MINUTE) - 15 * MINUTE;
+        let slots: BTreeMap<String, u64> = names.into_iter().map(|series| (series, 0)).collect();
+        let series = slots.keys().next().cloned().expect("a slot");
+        let notice = Notice { commit, stamp, series, version: 0, span: 1, slots: Some(slots), types: None, events: 1, place: Some(place) };
+        self.underway.push((self.now, notice));
+        self.commits.insert(commit, Commit { stamp, firsts: BTreeMap::new(), behind });
+    }
+
+    /// The last row before a place, and what it names: passed over are those whose events are gone.
+    fn last_before(&self, series: &str, place: &str) -> Option<(String, Option<CommitId>)> {
+        let rows = self.rows.range((series.to_owned(), String::new())..(series.to_owned(), place.to_owned()));
+        rows.rev().find(|(_, commit)| commit.is_some()).map(|((_, place), commit)| (place.clone(), *commit))
     }
 
     /// One record arrives, in any open shard, whenever it was written.
@@ -225,6 +264,25 @@ impl World {
                         let indexed = self.chain.iter().any(|link| link.commits.contains(&commit));
                         plan.commit_is(&series, version, indexed, self.now);
                     }
+                    Want::Before { commit, series, place } => {
+                        let rows = self.rows.range((series.clone(), String::new())..(series.clone(), place));
+                        let found = rows.last().map(|((_, place), of)| Before {
+                            commit: of.unwrap_or(CommitId(Uuid::nil())),
+                            place: place.clone(),
+                            stamp: of.map_or(self.now, |of| self.commits[&of].stamp),
+                        });
+                        plan.before_is(commit, &series, found, self.now);
+                    }
+                    Want::Earlier { commit, series, before } => {
+                        let earlier = if before.commit.0.is_nil() {
+                            Earlier::Gone
+                        } else if self.chain.iter().any(|link| link.commits.contains(&before.commit)) {
+                            Earlier::Indexed
+                        } else {
+                            Earlier::Comes(before.commit, before.stamp)
+                        };
+                        plan.earlier_is(commit, &series, &before.place, earlier, self.now);
+                    }
                 }
             }
         }
@@ -285,6 +343,9 @@ impl World {
             return Err(format!("lost: {commit} and {} more", missing.len() - 1));
         }
         for (commit, what) in &self.commits {
+            if let Some(before) = what.behind.iter().find(|before| at[*before] > at[commit]) {
+                return Err(format!("order: {commit} before {before}, by places"));
+            }
             for (series, first) in what.firsts.iter().filter(|(_, first)| **first > 1) {
                 let before = self.table[&(series.clone(), first - 1)];
                 if at[&before] > at[commit] {
@@ -324,6 +385,7 @@ fn each_mutation_is_caught() {
         (ShardOrderTrusted, "order"),
         (NoLook, "lost"),
         (NumberPastWaiting, "lost"),
+        (PlacesIgnored, "order"),
     ] {
         let caught = (0..3_000).find_map(|seed| World::new(seed, Some(mutation)).run().err().filter(|why| why.starts_with(known_by)));
         assert!(caught.is_some(), "{mutation:?} went unnoticed; first failure: {:?}", first_failure(0..3_000, Some(mutation)));

@@ -29,7 +29,8 @@ const PARTS: i32 = 4;
 fn notice(stream: &StreamName, version: u64, span: u32, stamp: u64, types: Option<BTreeSet<EventType>>) -> Notice {
     let series = Series::Tag(Tag::from(stream)).key(NAMESPACE);
     let slots = Some(BTreeMap::from([(series.clone(), version)]));
-    Notice { commit: item::commit_id(stream, version), stamp, series, version, span: span.into(), slots, types, events: span }
+    let commit = item::commit_id(stream, version);
+    Notice { commit, stamp, series, version, span: span.into(), slots, types, events: span, place: None }
 }
 
 /// None: a later event of the same commit tells.

@@ -17,5 +17,5 @@ pub(crate) fn notice(item: &Item) -> Result<Option<Notice>, Error> {
     let Some(Slotted { commit, stamp, version, written, types, events }) = slotted(item)? else { return Ok(None) };
     let slots = written.map(|written| written.iter().map(|(series, v)| (series.key(namespace), *v)).collect());
     let events = if matches!(series, Series::Type(_)) { 0 } else { events };
-    Ok(Some(Notice { commit, stamp, series: key.to_owned(), version, span: 1, slots, types, events }))
+    Ok(Some(Notice { commit, stamp, series: key.to_owned(), version, span: 1, slots, types, events, place: None }))
 }

@@ -51,7 +51,7 @@ fn notice(item: &Item) -> Result<Option<Notice>> {
     let Some(version) = marks.version else {
         let types = of_type.map(|of| BTreeSet::from([of]));
         let (commit, slots) = (item::foreign_commit(&id, &at), Some(BTreeMap::from([(own.clone(), 0)])));
-        return Ok(Some(Notice { commit, stamp: at.stamp, series: own, version: 0, span: 1, slots, types, events: 1 }));
+        return Ok(Some(Notice { commit, stamp: at.stamp, series: own, version: 0, span: 1, slots, types, events: 1, place: None }));
     };
     // The first event of the commit in the partition speaks for the others.
     if at.suffix > 0 && marks.count.is_none() {
@@ -64,7 +64,7 @@ fn notice(item: &Item) -> Result<Option<Notice>> {
         _ => None,
     };
     let types = of_type.filter(|_| events == 1).map(|of| BTreeSet::from([of]));
-    Ok(Some(Notice { commit: at.commit, stamp: at.stamp, series: own, version, span: 1, slots, types, events }))
+    Ok(Some(Notice { commit: at.commit, stamp: at.stamp, series: own, version, span: 1, slots, types, events, place: None }))
 }
 
 impl Reventless {

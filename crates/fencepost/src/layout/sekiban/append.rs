@@ -11,9 +11,9 @@ use super::token::{Began, End, Held};
 use super::{BESIDE_HEADS, Large, MAX_COMMIT_BYTES, MAX_EVENTS, Sekiban};
 use crate::dynamo::{Failure, Freshness, Op, Outcome, Write};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
-use crate::event::{Event, Tag};
+use crate::event::{CommitId, Event, Tag};
 use crate::log::{After, Append, Committed, Condition};
-use crate::position::Position;
+use crate::position::{Base, Position};
 use crate::query::Query;
 
 /// What an append holds against the store.
@@ -34,7 +34,7 @@ pub(super) struct Run<'a> {
     /// The caller gave the commit's id: it is recorded, so that a repeat a year later finds it.
     pub(super) once: bool,
     /// Pieces staged, where it is too large for one transaction.
-    pieces: Option<u64>,
+    pub(super) pieces: Option<u64>,
     pub(super) ttl: Option<u64>,
     /// First ticks of the tries so far.
     pub(super) tried: Vec<u64>,
@@ -70,29 +70,31 @@ impl Sekiban {
     /// Appends; with a stream also tells how many events that has with this commit.
     pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Tag>) -> Result<(Committed, u64)> {
         check_size(append.events())?;
-        match self.append_unless_recorded(op, append, stream).await {
+        let done = match self.append_unless_recorded(op, append, stream).await {
             // Under an id of the caller's it may have been recorded when the condition still held: then that is the answer.
             Err(conflict @ Error::Conflict(_)) if append.commit_id().is_some() => {
-                self.recorded_before(op, append, stream).await?.ok_or(conflict)
+                self.recorded_before(op, append, stream).await.and_then(|recorded| recorded.ok_or(conflict))
             }
             done => done,
-        }
+        };
+        done.map_err(|error| still_in_doubt(append.commit_id(), append.base(), error))
     }
 
     /// The outcome of an append under a commit id that the caller gave, if it was recorded before.
     pub(super) async fn recorded_before(&self, op: &Op, append: &Append, stream: Option<&Tag>) -> Result<Option<(Committed, u64)>> {
         let (began, intent) = self.intent(append)?;
-        if let Some(began) = began
-            && let Some(landed) = self.look(op, &began, &intent).await?
-        {
-            let mut run = Run::new(intent, false);
-            self.note_ends(op, &mut run).await?;
-            let count = stream.and_then(|tag| run.ends.get(tag)).copied().unwrap_or(0);
-            return Ok(Some((self.committed_as(op, &run.intent, landed), count)));
-        }
-        let Some(record) = self.record(op, intent.commit).await? else { return Ok(None) };
-        let count = stream.and_then(|tag| record.ends.get(tag)).copied().unwrap_or(0);
-        Ok(Some((self.recorded(op, &record, &intent)?, count)))
+        let mut run = Run::new(intent, false);
+        run.boundary = append.condition().map(|condition| self.boundary(condition)).transpose()?;
+        run.began = began;
+        let done = match self.found(op, &mut run).await? {
+            Some(done) => done,
+            None => match self.record(op, run.intent.commit).await? {
+                Some(record) => self.met_record(op, &mut run, &record)?,
+                None => return Ok(None),
+            },
+        };
+        let count = stream.and_then(|tag| run.ends.get(tag)).copied().unwrap_or(0);
+        Ok(Some((done, count)))
     }
 
     fn intent<'a>(&self, append: &'a Append) -> Result<(Option<Began>, Intent<'a>)> {
@@ -117,8 +119,8 @@ impl Sekiban {
             run.began = Some(began);
         }
         let mut done = self.settle_or_try(op, append, &mut run).await;
-        // While a try is in doubt, what is in its way may be itself, or have come behind it. A try that is not there by now never will be: the
-        // head that it holds has moved.
+        // While a try is in doubt, what is in its way may be itself, or have come behind it. A try that is not there once its heads have moved
+        // never will be.
         if run.doubt
             && let Err(Error::Conflict(_)) = &done
         {
@@ -133,9 +135,7 @@ impl Sekiban {
     /// Whatever went wrong: a try that may have landed is not undone by it.
     pub(super) fn told(&self, run: &Run<'_>, done: Result<Committed>) -> Result<Committed> {
         match done {
-            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) => {
-                Err(self.give_up(run, Failure { error, doubt: false }))
-            }
+            Err(error) if settles_nothing(&error) => Err(self.give_up(run, Failure { error, doubt: false })),
             done => done,
         }
     }
@@ -156,23 +156,37 @@ impl Sekiban {
     pub(super) async fn tries(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
         self.check_items(run)?;
         self.before_writing(op).await?;
-        if self.is_large(run)? {
+        let large = self.is_large(run)?;
+        if large {
             if self.options().large == Large::Chunked {
                 let remedy = "open with large=staged, or split it".into();
                 return Err(
                     Refused::Unsupported { what: "an append too large for one transaction, under large=chunked".into(), remedy }.into()
                 );
             }
-            self.refuse_known_ids(op, &run.intent).await?;
-            run.pieces = Some(self.stage(op, &run.intent).await?);
+            if !run.intent.is_given() {
+                run.pieces = Some(self.stage(op, &run.intent).await?);
+            }
         }
         for attempt in 0u32.. {
+            if run.unique && !run.intent.there.is_empty() {
+                return self.under_key(op, run).await;
+            }
             if run.intent.there.len() == run.intent.events.len() {
                 return self.all_there(op, run).await;
             }
             let stands = self.stands(op, run).await?;
             if self.is_below(op, run, &stands).await? {
                 continue;
+            }
+            // Ids of the caller's are looked at behind the heads: whoever publishes them on these tags from here on moves a head.
+            if large && run.intent.is_given() {
+                if let Some(done) = self.large_is_known(op, run).await? {
+                    return Ok(done);
+                }
+                if run.pieces.is_none() {
+                    run.pieces = Some(self.stage(op, &run.intent).await?);
+                }
             }
             let above = stands.values().map(Stand::ticks).max().unwrap_or(0);
             self.dynamo().check_clock()?;
@@ -183,7 +197,7 @@ impl Sekiban {
             let tables = Tables { events: &self.options().events, tags: &self.options().tags };
             let this = Try { intent: &run.intent, tables, stamp, ticks, stands: &stands, record };
             let writes = match run.pieces {
-                Some(pieces) => this.publication(pieces),
+                Some(pieces) => this.publication(pieces, self.options().transaction_items)?,
                 None => this.whole()?,
             };
             run.tried.push(ticks);
@@ -225,14 +239,7 @@ impl Sekiban {
 
     fn give_up(&self, run: &Run<'_>, failure: Failure) -> Error {
         match &run.began {
-            Some(began) if run.doubt || failure.doubt => Error::InDoubt(Box::new(InDoubt {
-                commit: run.intent.commit,
-                base: began.seal(),
-                message: match failure.error {
-                    Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
-                    other => other.to_string(),
-                },
-            })),
+            Some(began) if run.doubt || failure.doubt => in_doubt(run.intent.commit, began.seal(), failure.error),
             _ => failure.error,
         }
     }
@@ -409,31 +416,48 @@ impl Sekiban {
         };
         let Some((at, tag, last)) = tags.iter().find_map(below) else { return Ok(false) };
         let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
-        let found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
         let before = run.intent.there.len();
-        for (index, id) in ids.iter().enumerate() {
-            if let Some(stored) = found.get(id) {
-                self.note_there(run, index, stored.clone())?;
+        for barred in [false, true] {
+            // The same write may be on its way still, from an earlier call: it holds the head as it was.
+            if barred {
+                self.catch_head_up(op, &tag).await?;
             }
-        }
-        if run.intent.there.len() > before {
-            return Ok(true);
+            let found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
+            for (index, id) in ids.iter().enumerate() {
+                if let Some(stored) = found.get(id) {
+                    self.note_there(run, index, stored.clone())?;
+                }
+            }
+            if run.intent.there.len() > before {
+                return Ok(true);
+            }
         }
         let why = format!("{at} does not stand behind {last}, the last of tag {tag}: events are recorded in order");
         Err(Refused::Malformed { what: "sortable unique id", why }.into())
     }
 
-    /// A large commit's events are not looked at one by one when they are published: known ones are refused before.
-    async fn refuse_known_ids(&self, op: &Op, intent: &Intent<'_>) -> Result<()> {
-        let given: Vec<String> = intent.events.iter().filter_map(Event::given_id).map(|id| id.to_string()).collect();
-        let found = self.events_by_id(op, given.iter(), Freshness::Strong).await?;
-        match found.values().next() {
-            None => Ok(()),
-            Some(stored) => {
-                let why = format!("event {} is there already, and the append is too large to leave it out", stored.event.id);
-                Err(Refused::Malformed { what: "event id", why }.into())
-            }
+    /// A large commit's events are not looked at one by one when they are published: where all are there it is done, and some are refused before.
+    async fn large_is_known(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
+        let given: Vec<String> = run.intent.events.iter().filter_map(Event::given_id).map(|id| id.to_string()).collect();
+        let mut found = self.events_by_id(op, given.iter(), Freshness::Strong).await?;
+        let Some(some) = found.values().next().map(|stored| stored.event.id) else { return Ok(None) };
+        if let Some(record) = self.record(op, run.intent.commit).await? {
+            return self.met_record(op, run, &record).map(Some);
         }
+        if run.unique {
+            return self.under_key(op, run).await.map(Some);
+        }
+        let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
+        if ids.iter().all(|id| found.contains_key(id)) {
+            for (index, id) in ids.iter().enumerate() {
+                if let Some(stored) = found.remove(id) {
+                    self.note_there(run, index, stored)?;
+                }
+            }
+            return self.all_there(op, run).await.map(Some);
+        }
+        let why = format!("event {some} is there already, and the append is too large to leave it out");
+        Err(Refused::Malformed { what: "event id", why }.into())
     }
 
     /// Every event was there before: nothing is written, and that is where they stand.
@@ -448,6 +472,27 @@ impl Sekiban {
         }
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
+}
+
+/// Whether an error leaves open what became of a try before it.
+fn settles_nothing(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))
+}
+
+/// A repeat that could not be settled is as much in doubt as it was.
+pub(super) fn still_in_doubt(commit: Option<CommitId>, base: Option<&Base>, error: Error) -> Error {
+    match (commit, base) {
+        (Some(commit), Some(base)) if settles_nothing(&error) => in_doubt(commit, base.clone(), error),
+        _ => error,
+    }
+}
+
+fn in_doubt(commit: CommitId, base: Base, error: Error) -> Error {
+    let message = match error {
+        Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
+        other => other.to_string(),
+    };
+    Error::InDoubt(Box::new(InDoubt { commit, base, message }))
 }
 
 pub(super) fn check_size(events: &[Event]) -> Result<()> {

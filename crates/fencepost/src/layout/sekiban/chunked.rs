@@ -7,11 +7,13 @@ use super::append::Run;
 use super::item::{Head, Placed, Stamp};
 use super::ops::{WriteOptions, Written};
 use super::plan::{Intent, TABLE_HASH, bump};
+use super::settle::same;
 use super::suid::SortableId;
+use super::token::Began;
 use super::{Large, Sekiban};
 use crate::dynamo::{Freshness, Op, Outcome};
-use crate::error::{Error, Reason, Refused, Result};
-use crate::event::{Event, Tag};
+use crate::error::{Error, InDoubt, Reason, Refused, Result};
+use crate::event::{Event, Tag, digest};
 
 impl Sekiban {
     /// Greedily in the order given; an event that fits in no transaction comes alone.
@@ -73,11 +75,12 @@ impl Sekiban {
     ) -> Result<()> {
         let no_id = || Refused::Malformed { what: "event", why: "a write needs the id of each event".into() };
         let id = event.given_id().ok_or_else(no_id)?;
-        if let Some(there) = self.stored_event(op, &id, Freshness::Strong).await? {
-            written.positions.push(there.event.position);
-            written.duplicates.push(id);
-            return Ok(());
+        let there = self.stored_event(op, &id, Freshness::Strong).await?;
+        if let Some(there) = &there {
+            same(event, there)?;
         }
+        // Where it is there, its rows may not be: whoever wrote it may have failed on the way.
+        let at = there.as_ref().map_or(at, |there| there.at);
         self.before_writing(op).await?;
         let now = self.dynamo().env().now();
         let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: options.seconds(), staged: None };
@@ -85,22 +88,41 @@ impl Sekiban {
         let position =
             at.position(&id).ok_or_else(|| Refused::Malformed { what: "sortable unique id", why: "it is before 1970".into() })?;
         let rows = event.tags().iter().map(|tag| stamp.tag_row(&placed, tag)).collect();
-        self.put_rows(op, &self.options().events, vec![stamp.event(&placed)?]).await?;
-        if let Err(error) = self.put_rows(op, &self.options().tags, rows).await {
-            if self.options().roll_back {
-                self.dynamo().delete(op, &self.options().events, self.keys().event(&id.to_string())).await?;
-            }
-            return Err(error);
+        if there.is_none() {
+            self.put_rows(op, &self.options().events, vec![stamp.event(&placed)?]).await?;
         }
-        for tag in event.tags() {
-            ends.insert(tag.clone(), self.catch_head_up(op, tag).await?);
+        let heads = async {
+            self.put_rows(op, &self.options().tags, rows).await?;
+            for tag in event.tags() {
+                ends.insert(tag.clone(), self.catch_head_up(op, tag).await?);
+            }
+            Ok(())
+        };
+        if let Err(error) = heads.await {
+            if there.is_some() || !self.options().roll_back {
+                return Err(self.in_part(std::slice::from_ref(event), error));
+            }
+            let taken_back = self.dynamo().delete(op, &self.options().events, self.keys().event(&id.to_string())).await;
+            return Err(if taken_back.is_ok() { error } else { self.in_part(std::slice::from_ref(event), error) });
         }
         written.positions.push(position);
+        written.duplicates.extend(there.map(|_| id));
         Ok(())
     }
 
+    /// Some of it is written, and the rest is not: written again, what is there is passed over and what is missing is put.
+    pub(super) fn in_part(&self, events: &[Event], error: Error) -> Error {
+        if !error.recorded_nothing() {
+            return error;
+        }
+        let (namespace, digest) = (self.namespace().into(), digest(events));
+        let base = Began { namespace, recorded: false, once: false, digest, tried: Vec::new() }.seal();
+        let message = format!("a part of it is written, write it again: {error}");
+        Error::InDoubt(Box::new(InDoubt { commit: self.dynamo().env().new_commit_id(), base, message }))
+    }
+
     /// Moves a head to where its tag's rows are; how many there are.
-    async fn catch_head_up(&self, op: &Op, tag: &Tag) -> Result<u64> {
+    pub(super) async fn catch_head_up(&self, op: &Op, tag: &Tag) -> Result<u64> {
         for _ in 0..64 {
             let stand = self.stand(op, tag).await?;
             let Some(pos) = stand.end.id().filter(|id| stand.head.is_none_or(|head| head.pos < *id)) else { return Ok(stand.end.count) };

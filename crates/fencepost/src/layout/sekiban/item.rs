@@ -39,6 +39,9 @@ pub(super) const POS: &str = "pos";
 pub(super) const CNT: &str = "cnt";
 pub(super) const PENDING: &str = "pending";
 
+/// What stands for a service where keys are plain.
+const PLAIN: &str = "plain.";
+
 /// How keys are written: for a service, or plain as releases 10.0.5 to 10.0.8 did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keys {
@@ -64,6 +67,25 @@ impl Keys {
     }
     pub(crate) fn is_plain(&self) -> bool {
         self.service.is_none()
+    }
+    /// Plain keys know no service; a dot is in no service's name.
+    pub(super) fn namespace(&self) -> &str {
+        self.service.as_deref().unwrap_or(PLAIN)
+    }
+    #[cfg(feature = "streams")]
+    pub(super) fn of_namespace(namespace: &str) -> Result<Keys> {
+        if namespace == PLAIN { Ok(Keys::plain()) } else { Keys::of_service(namespace) }
+    }
+    /// Whose an item is, by its key, and what that says behind the service; none where no service is called so.
+    #[cfg(feature = "streams")]
+    pub(super) fn split(pk: &str) -> Option<(Keys, &str)> {
+        match pk.strip_prefix("SERVICE#") {
+            None => Some((Keys::plain(), pk)),
+            Some(rest) => {
+                let (service, rest) = rest.split_once('#')?;
+                Some((Keys::of_service(service).ok()?, rest))
+            }
+        }
     }
 
     fn prefixed(&self, rest: String) -> String {
@@ -299,20 +321,38 @@ pub(super) fn stored(item: &Item) -> Result<Stored> {
 
 fn read_event(item: &Item) -> Result<Stored, Malformed> {
     let id: Uuid = item.text(EVENT_ID)?.parse().map_err(|_| wrong(EVENT_ID, "an id"))?;
-    let at: SortableId = item.text(SORTABLE)?.parse().map_err(|_| wrong(SORTABLE, "30 digits"))?;
+    let at = sortable(item)?;
     let position = at.position(&id).ok_or_else(|| wrong(SORTABLE, "a time since 1970"))?;
     // Sekiban reads a missing or binary payload as empty, without a word. Here it is said.
     let body = Bytes::copy_from_slice(item.text(PAYLOAD)?.as_bytes());
-    let tags = item.maybe_list(TAGS)?.unwrap_or_default().iter();
-    let tags = tags.map(|tag| tag.as_s().ok().and_then(|tag| Tag::new(tag).ok()).ok_or_else(|| wrong(TAGS, "tags")));
-    let tags = tags.collect::<Result<Vec<_>, _>>()?;
+    let tags = tags(item)?;
     let event_type = EventType::new(item.text(TYPE)?).map_err(|_| wrong(TYPE, "an event's type"))?;
-    let recorded = match item.maybe_text(TIMESTAMP)? {
-        Some(time) => time.parse().map_err(|_| wrong(TIMESTAMP, "a time"))?,
-        None => at.timestamp(),
-    };
+    let recorded = written_at(item, at)?;
     let staged = item.maybe_text(STAGED)?.and_then(|id| id.parse().ok()).map(CommitId);
     Ok(Stored { at, staged, event: Recorded::new(position, id, event_type, body, tags, meta(item)?, recorded) })
+}
+
+/// What of an event's item tells where it belongs: its place, when it was written, its tags and its type.
+#[cfg(feature = "streams")]
+pub(super) fn announced(item: &Item) -> Result<(SortableId, Timestamp, Vec<Tag>, &str), Malformed> {
+    let at = sortable(item)?;
+    Ok((at, written_at(item, at)?, tags(item)?, item.text(TYPE)?))
+}
+
+fn sortable(item: &Item) -> Result<SortableId, Malformed> {
+    item.text(SORTABLE)?.parse().map_err(|_| wrong(SORTABLE, "30 digits"))
+}
+
+fn written_at(item: &Item, at: SortableId) -> Result<Timestamp, Malformed> {
+    match item.maybe_text(TIMESTAMP)? {
+        Some(time) => time.parse().map_err(|_| wrong(TIMESTAMP, "a time")),
+        None => Ok(at.timestamp()),
+    }
+}
+
+fn tags(item: &Item) -> Result<Vec<Tag>, Malformed> {
+    let tags = item.maybe_list(TAGS)?.unwrap_or_default().iter();
+    tags.map(|tag| tag.as_s().ok().and_then(|tag| Tag::new(tag).ok()).ok_or_else(|| wrong(TAGS, "tags"))).collect()
 }
 
 /// One event on one tag.

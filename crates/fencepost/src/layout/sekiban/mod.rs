@@ -7,6 +7,8 @@ mod blobs;
 mod cells;
 mod check;
 mod chunked;
+#[cfg(feature = "streams")]
+mod index;
 mod item;
 mod ops;
 mod plan;
@@ -83,6 +85,15 @@ pub(crate) enum Large {
     Chunked,
 }
 
+/// How the feed is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FeedMode {
+    /// From the index of all events, what is young again until it is older than the safe window.
+    Window,
+    /// By an index in the side table, built from the stream of the events table.
+    Streams,
+}
+
 /// What it is opened with.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -94,6 +105,7 @@ pub(crate) struct Options {
     pub(crate) shards: u32,
     /// Events younger than this may still be joined by older ones.
     pub(crate) safe_window: Duration,
+    pub(crate) feed: FeedMode,
     pub(crate) large: Large,
     /// Of reads that decide nothing; decisions are always strong.
     pub(crate) fresh: Freshness,
@@ -123,7 +135,20 @@ impl Options {
 
     /// By the URL, and where it says nothing, by the settings.
     pub(crate) fn with(url: &StoreUrl, settings: &Settings) -> Result<Options> {
-        url.only(&["events", "tags", "states", "side", "service", "shards", "keys", "safe_window", "large", "settings", "writer_region"])?;
+        url.only(&[
+            "events",
+            "tags",
+            "states",
+            "side",
+            "service",
+            "shards",
+            "keys",
+            "safe_window",
+            "feed",
+            "large",
+            "settings",
+            "writer_region",
+        ])?;
         let unknown = |name: &str, value: &str, expected: &str| Refused::Url { why: format!("{name}={value}: expected {expected}") };
         let keys = match (url.param("keys").unwrap_or("prefixed"), url.param("service")) {
             ("prefixed", service) => Keys::of_service(service.unwrap_or("default"))?,
@@ -145,6 +170,11 @@ impl Options {
             None => 20_000,
             Some(text) => text.parse().map_err(|_| unknown("safe_window", text, "milliseconds"))?,
         };
+        let feed = match url.param("feed").unwrap_or("window") {
+            "window" => FeedMode::Window,
+            "streams" => FeedMode::Streams,
+            other => return Err(unknown("feed", other, "window or streams").into()),
+        };
         let large = match url.param("large").unwrap_or("staged") {
             "staged" => Large::Staged,
             "chunked" => Large::Chunked,
@@ -162,6 +192,7 @@ impl Options {
             keys,
             shards,
             safe_window: Duration::from_millis(window),
+            feed,
             large,
             fresh: if settings.consistent_reads() { Freshness::Strong } else { Freshness::Eventual },
             reads: settings.concurrent_reads(),
@@ -218,9 +249,7 @@ const SHARDS: &str = "n";
 
 impl Sekiban {
     pub(crate) async fn open(dynamo: Dynamo, options: Options) -> Result<Sekiban> {
-        // Plain keys know no service; a dot is in no service's name.
-        let namespace = if options.keys.is_plain() { "plain." } else { options.keys.service() };
-        let side = Side::new(dynamo.clone(), &options.side, namespace, Made::WhenNeeded);
+        let side = Side::new(dynamo.clone(), &options.side, options.keys.namespace(), Made::WhenNeeded);
         let (ticks, heads, looked_at) = (Ticks::default(), Mutex::default(), Mutex::default());
         let inner = Inner { dynamo, options, ticks, heads, recorded: AtomicU32::new(1), side, looked_at };
         Ok(Sekiban(Arc::new(inner)))
@@ -244,16 +273,22 @@ impl Sekiban {
     pub(crate) fn safe_window(&self) -> Duration {
         self.0.options.safe_window
     }
+    /// Whether the feed is an index that somebody has to build.
+    pub(crate) fn is_indexed(&self) -> bool {
+        self.0.options.feed == FeedMode::Streams
+    }
     /// For people.
     pub(crate) fn settings(&self) -> BTreeMap<String, String> {
         let options = self.options();
         let keys = if options.keys.is_plain() { "plain" } else { "prefixed" };
         let large = if options.large == Large::Staged { "staged" } else { "chunked" };
+        let feed = if self.is_indexed() { "streams" } else { "window" };
         BTreeMap::from([
             ("service".into(), options.keys.service().into()),
             ("keys".into(), keys.into()),
             ("shards".into(), options.shards.to_string()),
             ("safe window".into(), format!("{} ms", options.safe_window.as_millis())),
+            ("feed".into(), feed.into()),
             ("large writes".into(), large.into()),
         ])
     }
@@ -343,7 +378,7 @@ impl Sekiban {
             // The index of all events is never strongly consistent.
             untagged_reads: false,
             counted_positions: false,
-            feed: true,
+            feed: !self.is_indexed() || cfg!(feature = "streams"),
             max_tags: self.options().transaction_items.saturating_sub(BESIDE_HEADS),
             indexed_types: false,
             max_events: MAX_EVENTS,

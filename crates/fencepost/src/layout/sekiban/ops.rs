@@ -252,7 +252,8 @@ impl Sekiban {
             Large::Chunked => self.chunks(&plain),
         };
         for chunk in chunks {
-            self.write_chunk(&op, &plain[chunk.clone()], &places[chunk], options, &mut written, &mut ends).await?;
+            let done = self.write_chunk(&op, &plain[chunk.clone()], &places[chunk], options, &mut written, &mut ends).await;
+            done.map_err(|error| if written.positions.is_empty() { error } else { self.in_part(&plain, error) })?;
         }
         let written_at = self.dynamo().env().now();
         written.tags = ends.into_iter().map(|(tag, version)| TagWrite { tag, version, written_at }).collect();

@@ -112,6 +112,8 @@ pub(super) struct Try<'a> {
 
 pub(super) const DIGEST: &str = "digest";
 pub(super) const TICKS: &str = "ticks";
+/// The first tick of its events, where the caller gave their places.
+pub(super) const FIRST: &str = "first";
 pub(super) const COUNT: &str = "count";
 pub(super) const IDS: &str = "ids";
 pub(super) const PIECES: &str = "pieces";
@@ -148,18 +150,30 @@ impl Try<'_> {
         Ok(writes)
     }
 
-    /// What makes a staged commit visible: its record, its place in the list of those to finish, heads and checks.
-    pub(super) fn publication(&self, pieces: u64) -> Vec<(Part, Write)> {
+    /// What makes a staged commit visible: its record, its place in the list of those to finish, heads and checks. Where the caller gave ids, its first
+    /// event as well, if it fits: whoever publishes the same events at the same time, on other tags or none, meets it.
+    pub(super) fn publication(&self, pieces: u64, most: usize) -> Result<Vec<(Part, Write)>> {
         let events = || self.tables.events.to_owned();
         let mut open = super::item::key(self.stamp.keys.open_commits(), self.intent.commit.to_string());
-        let first = self.intent.fixed.iter().flatten().map(SortableId::ticks).min().unwrap_or(self.ticks);
-        open.insert(TICKS.into(), number(first));
+        open.insert(TICKS.into(), number(self.first_given().unwrap_or(self.ticks)));
         let mut writes = vec![
             (Part::Record, Write::PutNew { table: events(), item: self.record_item(pieces) }),
             (Part::Open, Write::Put { table: events(), item: open }),
         ];
         self.heads(&mut writes);
-        writes
+        if self.intent.is_given()
+            && writes.len() < most
+            && let Some(event) = self.intent.events.first()
+        {
+            let placed = Placed { id: self.intent.ids[0], at: self.intent.place(self.ticks, 0), event };
+            let stamp = Stamp { staged: Some(self.intent.commit), ..self.stamp };
+            writes.push((Part::Event(0), Write::PutNew { table: events(), item: stamp.event(&placed)? }));
+        }
+        Ok(writes)
+    }
+
+    fn first_given(&self) -> Option<u64> {
+        self.intent.fixed.iter().flatten().map(SortableId::ticks).min()
     }
 
     fn heads(&self, writes: &mut Vec<(Part, Write)>) {
@@ -190,6 +204,9 @@ impl Try<'_> {
         item.insert(DIGEST.into(), binary(self.intent.digest));
         item.insert(TICKS.into(), number(self.ticks));
         item.insert(COUNT.into(), number(self.intent.events.len() as u64));
+        if let Some(first) = self.first_given() {
+            item.insert(FIRST.into(), number(first));
+        }
         item.insert(WRITTEN.into(), text(super::item::written(self.stamp.now)));
         item.insert(SHARDS.into(), number(self.stamp.shards.into()));
         if let Some(ttl) = self.stamp.ttl {

@@ -356,6 +356,18 @@ impl Sekiban {
         Ok(next.and_then(|(_, n)| sweep.shards[n].ready.pop_front()))
     }
 
+    /// The event that stands at a position, if the index of all events shows it.
+    pub(crate) async fn at_position(&self, id: SortableId, position: Position) -> Result<Option<Stored>> {
+        let mut sweep = self.sweep(Some(id), false, Some(2)).await?;
+        while let Some(stored) = self.swept(&mut sweep).await? {
+            match stored.event.position.cmp(&position) {
+                Ordering::Less => {}
+                met => return Ok(met.is_eq().then_some(stored)),
+            }
+        }
+        Ok(None)
+    }
+
     /// A partition of the index of all events.
     pub(super) fn all_of(&self, shard: Option<u32>) -> Find {
         let find = Find::new(&self.options().events, ALL_KEY, text(self.keys().all_events(shard)));

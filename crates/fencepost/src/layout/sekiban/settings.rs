@@ -87,6 +87,7 @@ pub(crate) struct Bucket {
     pub(crate) name: String,
     pub(crate) prefix: String,
     pub(crate) region: Option<String>,
+    pub(crate) profile: Option<String>,
     pub(crate) encrypt: bool,
     pub(crate) endpoint: Option<String>,
     pub(crate) path_style: bool,
@@ -282,6 +283,7 @@ impl Settings {
             name: text("BucketName").unwrap_or_else(|| self.get(DYNAMO, "S3BucketName").unwrap_or("sekiban-snapshots").to_owned()),
             prefix: text("Prefix").unwrap_or_default(),
             region: text("Region").or_else(|| self.region().map(str::to_owned)),
+            profile: self.profile().map(str::to_owned),
             encrypt: self.is_on(S3, "EnableEncryption").unwrap_or(true),
             endpoint: text("ServiceUrl"),
             // The published file for LocalStack has it beside the tables too, where it means nothing.

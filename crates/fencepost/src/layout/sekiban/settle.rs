@@ -12,7 +12,7 @@ use super::token::{Began, End};
 use crate::dynamo::item::Item;
 use crate::dynamo::{Freshness, Op, Verdict};
 use crate::error::{Refused, Result};
-use crate::event::Tag;
+use crate::event::{Event, Tag};
 use crate::log::{Append, Committed};
 use crate::position::Token;
 
@@ -21,7 +21,17 @@ impl Sekiban {
     /// model.
     pub(super) async fn landed_after_all<'a>(&self, op: &Op, append: &'a Append, run: &mut Run<'a>) -> Result<Option<Committed>> {
         run.boundary = append.condition().map(|condition| self.boundary(condition)).transpose()?;
+        self.bar(op, run).await?;
         self.found(op, run).await
+    }
+
+    /// Sees to it that a try that is still on its way never lands: it holds the heads of the condition's tags as they were. Where Sekiban wrote, they
+    /// have not moved, and are moved here.
+    async fn bar(&self, op: &Op, run: &Run<'_>) -> Result<()> {
+        for tag in run.boundary.iter().flat_map(|boundary| boundary.seen.keys()) {
+            self.catch_head_up(op, tag).await?;
+        }
+        Ok(())
     }
 
     /// A commit that began before: as it stands, if it landed.
@@ -81,7 +91,7 @@ impl Sekiban {
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
 
-    fn met_record(&self, op: &Op, run: &mut Run<'_>, record: &Record) -> Result<Committed> {
+    pub(super) fn met_record(&self, op: &Op, run: &mut Run<'_>, record: &Record) -> Result<Committed> {
         run.ends.clone_from(&record.ends);
         let token = self.moved_token(run, |n| run.intent.place(record.ticks, n));
         Ok(Committed { token, ..self.recorded(op, record, &run.intent)? })
@@ -129,15 +139,19 @@ impl Sekiban {
         let ours =
             |(index, stored): &(usize, Stored)| run.tried.iter().copied().find(|ticks| run.intent.place(*ticks, *index) == stored.at);
         if run.intent.fixed.is_none()
+            && run.pieces.is_none()
             && let Some(ticks) = events.iter().find_map(ours)
         {
             return self.landed_before(op, run, ticks).await.map(Some);
         }
-        let met = told.iter().any(|(part, _)| *part == Part::Record) || (run.once && !events.is_empty());
+        let has_record = run.once || run.pieces.is_some();
+        let met = told.iter().any(|(part, _)| *part == Part::Record) || (has_record && !events.is_empty());
         if met && let Some(record) = self.record(op, run.intent.commit).await? {
             return self.met_record(op, run, &record).map(Some);
         }
-        for (index, stored) in events {
+        // What is there of a large one is looked at before its next try.
+        let large = run.pieces.is_some();
+        for (index, stored) in events.into_iter().filter(|_| !large) {
             self.note_there(run, index, stored)?;
         }
         // A head that failed is as it says, or gone: what was remembered of it is not.
@@ -158,18 +172,42 @@ impl Sekiban {
         Ok(None)
     }
 
+    /// What is there under a key: all that was recorded with it, as far as these events' ids go. Nothing more is written under it.
+    pub(super) async fn under_key(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
+        let there = &run.intent.there;
+        // The failed conditions brought all of it, unless it is another batch, or a large one that comes into rows one after the other.
+        if there.len() < run.intent.events.len() || there.values().any(|stored| stored.staged.is_some()) {
+            let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
+            let mut found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
+            if let Some(commit) = found.values().find_map(|stored| stored.staged) {
+                self.finish(commit).await?;
+                found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
+            }
+            run.intent.there = ids.iter().enumerate().filter_map(|(index, id)| Some((index, found.remove(id)?))).collect();
+        }
+        let positions = run.intent.there.values().map(|stored| stored.event.position).collect();
+        Ok(Committed::new(run.intent.commit, positions, None, op.units()))
+    }
+
     /// An event that is there under the id: the same one is not written again, another one is an error.
     pub(super) fn note_there(&self, run: &mut Run<'_>, index: usize, stored: Stored) -> Result<()> {
         let intent = &mut run.intent;
-        let event = &intent.events[index];
-        let mut tags = event.tags().to_vec();
-        tags.sort_unstable();
-        let there = &stored.event;
-        if !run.unique && (there.event_type != *event.event_type() || there.data != *event.data() || there.tags != tags) {
-            let why = format!("event {} was recorded before with another type, body or tags", there.id);
-            return Err(Refused::Malformed { what: "event id", why }.into());
+        if !run.unique {
+            same(&intent.events[index], &stored)?;
         }
         intent.there.insert(index, stored);
         Ok(())
     }
+}
+
+/// Refuses another event than the one that is there under its id.
+pub(super) fn same(event: &Event, stored: &Stored) -> Result<()> {
+    let mut tags = event.tags().to_vec();
+    tags.sort_unstable();
+    let there = &stored.event;
+    if there.event_type == *event.event_type() && there.data == *event.data() && there.tags == tags {
+        return Ok(());
+    }
+    let why = format!("event {} was recorded before with another type, body or tags", there.id);
+    Err(Refused::Malformed { what: "event id", why }.into())
 }

@@ -1,7 +1,7 @@
 //! Large commits: staged where no reader looks, published in one transaction with their heads, then put into rows, by their writer or by
 //! whoever meets a head that waits for them. And the record of a commit, by which it is found again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -15,7 +15,7 @@ use super::plan::{COUNT, DIGEST, ENDS, IDS, Intent, PIECES, RECORD, ROWS_TTL, SH
 use super::suid::SortableId;
 use super::{LAYOUT, Sekiban};
 use crate::dynamo::item::{Attributes, Item, Malformed, as_number, binary, number, text, wrong};
-use crate::dynamo::{Find, Freshness, Op, Outcome, Range, Write};
+use crate::dynamo::{Find, Freshness, Op, Outcome, Range, Verdict, Write};
 use crate::error::{Error, Refused, Result};
 use crate::event::{CommitId, Event, Metadata, Tag};
 use crate::layout::Collected;
@@ -90,6 +90,14 @@ impl Record {
         read().map_err(|malformed: Malformed| item::corrupt(item, &malformed))
     }
 
+    #[cfg(feature = "streams")]
+    pub(super) fn event_ids(&self) -> Vec<Uuid> {
+        (0..self.count).map(|n| self.id(n)).collect()
+    }
+    #[cfg(feature = "streams")]
+    pub(super) fn written(&self) -> Timestamp {
+        self.written
+    }
     fn id(&self, index: u64) -> Uuid {
         let at = usize::try_from(index).unwrap_or(usize::MAX);
         self.ids.as_ref().and_then(|ids| ids.get(at).copied()).unwrap_or_else(|| self.commit.event_id(at))
@@ -194,9 +202,21 @@ impl Sekiban {
         }
         let table = &self.options().events;
         self.put_rows(op, table, plain).await?;
-        // An id of the caller's may have come to somebody else meanwhile: that event stays.
-        self.each(op, careful.into_iter().map(|item| Write::PutNew { table: table.clone(), item }).collect()).await?;
+        // An id of the caller's may have come to somebody else meanwhile: that event stays, and has its own rows.
+        let outcomes = self.each(op, careful.into_iter().map(|item| Write::PutNew { table: table.clone(), item }).collect()).await?;
+        let there = outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Failed { verdicts, .. } => verdicts.first(),
+            Outcome::Done => None,
+        });
+        let mut others = BTreeSet::new();
+        for verdict in there {
+            if let Verdict::Found(item) = verdict {
+                let stored = item::stored(item)?;
+                others.extend((stored.staged != Some(commit)).then_some(stored.event.id));
+            }
+        }
         let rows: Vec<Item> = placed()
+            .filter(|(_, placed)| !others.contains(&placed.id))
             .flat_map(|(_, placed)| placed.event.tags().iter().map(|tag| stamp.tag_row(&placed, tag)).collect::<Vec<_>>())
             .collect();
         self.put_rows(op, &self.options().tags, rows).await?;
@@ -214,15 +234,16 @@ impl Sekiban {
         Ok(())
     }
 
-    /// Writes of their own, several at once; whether a condition failed does not matter.
-    async fn each(&self, op: &Op, writes: Vec<Write>) -> Result<()> {
+    /// Writes of their own, several at once; what became of each.
+    async fn each(&self, op: &Op, writes: Vec<Write>) -> Result<Vec<Outcome>> {
         let mut rest = writes.into_iter();
+        let mut outcomes = Vec::new();
         loop {
             let some: Vec<_> = rest.by_ref().take(AT_ONCE).map(|write| self.dynamo().write(op, TABLE_HASH, vec![write])).collect();
             if some.is_empty() {
-                return Ok(());
+                return Ok(outcomes);
             }
-            try_join_all(some).await?;
+            outcomes.extend(try_join_all(some).await?);
         }
     }
 

@@ -5,14 +5,15 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::Sekiban;
+use super::append::still_in_doubt;
 use super::item::TagRow;
 use super::read::freshness;
 use super::token::{End, Held};
+use super::{Sekiban, SortableId};
 use crate::dynamo::item::{Attributes, Item, number, text};
 use crate::dynamo::{Freshness, Op, Write, report};
 use crate::error::{Error, Refused, Result};
-use crate::event::{CommitId, Recorded, StreamName, Tag};
+use crate::event::{CommitId, Event, Recorded, StreamName, Tag};
 use crate::log::{After, Answer, Append, Committed, Direction};
 use crate::position::Token;
 use crate::query::Query;
@@ -72,13 +73,19 @@ impl Sekiban {
     }
 
     async fn append_stream(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
+        let (commit, base) = (step.commit, step.base.clone());
+        let done = self.append_step(op, stream, step).await;
+        done.map_err(|error| still_in_doubt(commit, base.as_ref(), error))
+    }
+
+    async fn append_step(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
         step.plain()?;
         let tag = Tag::from(stream);
         for snapshot in &step.snapshots {
             check_name("snapshot name", &snapshot.name)?;
         }
         let events = step.events.into_iter().map(|event| {
-            let bare = crate::event::Event::new(event.event_type(), event.data().clone())?.with_tag(tag.clone());
+            let bare = Event::new(event.event_type(), event.data().clone())?.with_tag(tag.clone());
             let mut tagged = bare.meta(event.metadata().clone());
             if let Some(id) = event.given_id() {
                 tagged = tagged.id(id);
@@ -103,8 +110,13 @@ impl Sekiban {
                 Ok(end) => Some(After::Token(self.stream_token(&tag, end))),
                 Err(conflict) if append.commit.is_none() => return Err(conflict),
                 Err(conflict) => {
+                    // A try that is still on its way holds the head as it was.
+                    if append.base.is_some() {
+                        self.catch_head_up(op, &tag).await?;
+                    }
                     let (mut committed, count) = self.recorded_before(op, &append, Some(&tag)).await?.ok_or(conflict)?;
                     committed.version = Some(count);
+                    committed.token = end_of(&committed, append.events()).map(|end| self.stream_token(&tag, end));
                     return Ok(committed);
                 }
             },
@@ -138,13 +150,10 @@ impl Sekiban {
     }
 
     /// The commit has landed: a snapshot that cannot be stored does not undo it.
-    async fn save_snapshots(&self, op: &Op, tag: &Tag, snapshots: &[Snapshot], committed: &Committed, events: &[crate::event::Event]) {
-        let last = events.len().saturating_sub(1);
-        let id = events.last().and_then(|event| event.given_id()).unwrap_or_else(|| committed.commit.event_id(last));
-        let at = committed.last().and_then(|position| super::SortableId::of(&position));
-        let (Some(at), Some(version)) = (at, committed.version) else { return };
+    async fn save_snapshots(&self, op: &Op, tag: &Tag, snapshots: &[Snapshot], committed: &Committed, events: &[Event]) {
+        let Some(end) = end_of(committed, events) else { return };
         for snapshot in snapshots {
-            if let Err(error) = self.save_snapshot(op, tag, snapshot, End::at(at, id, version)).await {
+            if let Err(error) = self.save_snapshot(op, tag, snapshot, end).await {
                 tracing::warn!(stream = tag.as_str(), snapshot = snapshot.name, %error, "the events were recorded, the snapshot was not");
             }
         }
@@ -226,6 +235,13 @@ impl Sekiban {
             None => events.boxed(),
         }
     }
+}
+
+/// Where a stream ends with this commit.
+fn end_of(committed: &Committed, events: &[Event]) -> Option<End> {
+    let last = events.len().checked_sub(1)?;
+    let id = events[last].given_id().unwrap_or_else(|| committed.commit.event_id(last));
+    Some(End::at(SortableId::of(&committed.last()?)?, id, committed.version?))
 }
 
 #[async_trait]

@@ -1,8 +1,8 @@
 //! Sekiban's three tables, and what each role may do to them. Its own policy names actions that do not exist, and misses one that transactions need.
 
-use super::Options;
 use super::item::{ALL_KEY, GROUP, HASH, INDEX, RANGE, SORTABLE, TAG};
-use crate::dynamo::table::{Format, IndexSpec, KeyKind, KeySpec, On, Projection, Rights, Role, StreamSpec, TableSpec};
+use super::{FeedMode, Options};
+use crate::dynamo::table::{Format, IndexSpec, KeyKind, KeySpec, On, Projection, Rights, Role, StreamSpec, StreamView, TableSpec};
 
 fn text(name: &str) -> KeySpec {
     KeySpec { name: name.into(), kind: KeyKind::S }
@@ -23,11 +23,12 @@ fn table(name: &str, index: Option<(&str, &str, Projection)>) -> TableSpec {
 
 /// As Sekiban makes them. The index of tags may hold the keys alone: its published script makes it so, its code does not.
 pub(super) fn specs(options: &Options) -> Vec<TableSpec> {
-    vec![
-        table(&options.events, Some((ALL_KEY, SORTABLE, Projection::All))),
-        table(&options.tags, Some((GROUP, TAG, Projection::AllOrKeys))),
-        table(&options.states, None),
-    ]
+    let events = table(&options.events, Some((ALL_KEY, SORTABLE, Projection::All)));
+    let stream = match options.feed {
+        FeedMode::Window => StreamSpec::OnRequest,
+        FeedMode::Streams => StreamSpec::Needed(StreamView::NewImage),
+    };
+    vec![TableSpec { stream, ..events }, table(&options.tags, Some((GROUP, TAG, Projection::AllOrKeys))), table(&options.states, None)]
 }
 
 /// The bucket of projection states for other tools: closed to the public, encrypted as Sekiban's setting says, and kept when a stack goes.
@@ -92,6 +93,12 @@ pub(super) fn rights(options: &Options) -> Vec<Rights> {
         may(Role::Writer, name, On::Table, &[&READ, &["PutItem", "UpdateItem", "DeleteItem"]]);
         may(Role::Reader, name, On::Table, &[&READ]);
         may(Role::Admin, name, On::Table, &[&TABLE_ADMIN, &READ, &["Scan", "PutItem", "UpdateItem", "DeleteItem"]]);
+    }
+    if options.feed == FeedMode::Streams {
+        may(Role::Indexer, &options.events, On::Table, &[&READ]);
+        may(Role::Indexer, &options.events, On::Stream, &[&["DescribeStream", "GetRecords", "GetShardIterator"]]);
+        may(Role::Indexer, &options.tags, On::Table, &[&READ]);
+        may(Role::Indexer, &options.side, On::Table, &[&READ, &["PutItem", "CreateTable"]]);
     }
     if let Some(bucket) = &options.bucket {
         let objects = match bucket.prefix.trim_matches('/') {

@@ -9,6 +9,7 @@ use super::Sekiban;
 use super::append::{Run, check_size};
 use super::plan::Intent;
 use super::suid::SortableId;
+use crate::dynamo::Freshness;
 use crate::error::{Refused, Result};
 use crate::event::{Event, Tag};
 use crate::position::Position;
@@ -49,7 +50,7 @@ impl Sekiban {
     pub async fn append_if_unique(&self, key: &str, event: Event, at: Option<SortableId>) -> Result<Unique> {
         let key = normalised(key)?;
         let id = identity(SINGLE, self.keys().service(), &key, None);
-        self.append_unique(&key, vec![event.id(id)], at).await
+        self.append_unique(&key, vec![event.id(id)], at, None).await
     }
 
     /// Appends several events under a key, once, all or none.
@@ -57,10 +58,12 @@ impl Sekiban {
         let key = normalised(key)?;
         let id = |n: u32| identity(BATCH, self.keys().service(), &key, Some(n));
         let events: Vec<Event> = events.into_iter().zip(0u32..).map(|(event, n)| event.id(id(n))).collect();
-        self.append_unique(&key, events, None).await
+        let behind = u32::try_from(events.len()).ok().map(id);
+        self.append_unique(&key, events, None, behind).await
     }
 
-    async fn append_unique(&self, key: &str, events: Vec<Event>, at: Option<SortableId>) -> Result<Unique> {
+    /// `behind`: the id that one more event would have.
+    async fn append_unique(&self, key: &str, events: Vec<Event>, at: Option<SortableId>, behind: Option<Uuid>) -> Result<Unique> {
         check_size(&events)?;
         let op = self.dynamo().op();
         let mut intent = Intent::new(self.dynamo().env().new_commit_id(), &events)?;
@@ -72,15 +75,23 @@ impl Sekiban {
         let ids = run.intent.ids.clone();
         let service = self.keys().service();
         let print = |event_type: &str, data: &[u8], tags: &[Tag]| fingerprint(service, key, event_type, data, tags);
-        let same = run.intent.there.iter().all(|(n, stored)| {
-            let (given, there) = (&events[*n], &stored.event);
-            print(given.event_type().as_str(), given.data(), given.tags()) == print(there.event_type.as_str(), &there.data, &there.tags)
-        });
-        Ok(match (run.intent.there.is_empty(), same) {
-            (true, _) => Unique::Appended { ids, positions: committed.positions },
-            (false, true) => Unique::AlreadyCommitted { ids, positions: committed.positions },
-            (false, false) => Unique::KeyReused { ids },
-        })
+        let there = &run.intent.there;
+        if there.is_empty() {
+            return Ok(Unique::Appended { ids, positions: committed.positions });
+        }
+        let same = there.len() == events.len()
+            && there.iter().all(|(n, stored)| {
+                let (given, there) = (&events[*n], &stored.event);
+                print(given.event_type().as_str(), given.data(), given.tags()) == print(there.event_type.as_str(), &there.data, &there.tags)
+            });
+        let longer = match behind.filter(|_| same) {
+            Some(id) => self.stored_event(&op, &id, Freshness::Strong).await?.is_some(),
+            None => false,
+        };
+        if same && !longer {
+            return Ok(Unique::AlreadyCommitted { ids, positions: committed.positions });
+        }
+        Ok(Unique::KeyReused { ids: there.keys().map(|n| run.intent.ids[*n]).collect() })
     }
 }
 

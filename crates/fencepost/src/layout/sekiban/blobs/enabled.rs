@@ -2,16 +2,19 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use jiff::Timestamp;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use object_store::path::Path;
-use object_store::{Error as Failed, ObjectStore, ObjectStoreExt};
+use object_store::{CredentialProvider, Error as Failed, ObjectStore, ObjectStoreExt};
+use tokio::sync::OnceCell;
 
 use super::super::LAYOUT;
 use super::super::settings::Bucket;
 use super::{hash, promised};
+use crate::dynamo::Chain;
 use crate::error::{Error, Reason, Refused, Result};
 
 /// Blobs that are kept in memory: who waits for a projection looks at the same one again and again.
@@ -20,7 +23,9 @@ const KEPT: usize = 4;
 /// Where projection states go that outgrow a row, as Sekiban has it: a bucket, or whatever `object_store` opens.
 #[derive(Debug, Clone)]
 pub struct Blobs {
-    store: Arc<dyn ObjectStore>,
+    store: Arc<OnceCell<Arc<dyn ObjectStore>>>,
+    /// What it is opened by, once it is needed: looking for a profile's region takes a while.
+    bucket: Option<Arc<(Bucket, Chain)>>,
     prefix: String,
     /// A blob never changes.
     kept: Arc<Mutex<Vec<(String, Bytes)>>>,
@@ -29,15 +34,37 @@ pub struct Blobs {
 impl Blobs {
     /// In a store that is open already, under a prefix of it.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Self {
-        Self { store, prefix: prefix.trim_matches('/').into(), kept: Arc::default() }
+        let store = Arc::new(OnceCell::new_with(Some(store)));
+        Self { store, bucket: None, prefix: prefix.trim_matches('/').into(), kept: Arc::default() }
     }
 
-    /// As the settings say; what they leave open comes from the variables of the environment that the AWS tools read, then from the role.
+    /// As the settings say; what they leave open comes from the AWS default chain, as it does for the tables: from the environment, the
+    /// profile, the role.
     pub(in super::super) fn open(bucket: &Bucket) -> Result<Self> {
-        Self::on(AmazonS3Builder::from_env(), bucket)
+        let plain = bucket.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
+        let chain = Chain::new(bucket.profile.clone(), plain);
+        // Whether the settings can be meant is told now.
+        Self::on(AmazonS3Builder::from_env(), bucket)?;
+        let prefix = bucket.prefix.trim_matches('/').into();
+        Ok(Self { store: Arc::default(), bucket: Some(Arc::new((bucket.clone(), chain))), prefix, kept: Arc::default() })
     }
 
-    fn on(builder: AmazonS3Builder, bucket: &Bucket) -> Result<Self> {
+    async fn store(&self) -> Result<&Arc<dyn ObjectStore>> {
+        let open = || async {
+            let Some((bucket, chain)) = self.bucket.as_deref() else { return Err(Error::corrupt(LAYOUT, "blobs without a bucket")) };
+            let mut builder = AmazonS3Builder::from_env().with_credentials(Arc::new(Keys(chain.clone())));
+            if bucket.region.is_none()
+                && builder.get_config_value(&AmazonS3ConfigKey::Region).is_none()
+                && let Some(region) = chain.region().await
+            {
+                builder = builder.with_region(region);
+            }
+            Self::on(builder, bucket)
+        };
+        self.store.get_or_try_init(open).await
+    }
+
+    fn on(builder: AmazonS3Builder, bucket: &Bucket) -> Result<Arc<dyn ObjectStore>> {
         let mut builder = builder.with_bucket_name(&bucket.name).with_virtual_hosted_style_request(!bucket.path_style);
         if let Some(region) = &bucket.region {
             builder = builder.with_region(region);
@@ -54,8 +81,7 @@ impl Blobs {
         if bucket.encrypt {
             builder = builder.with_config("aws_server_side_encryption".parse().map_err(malformed)?, "AES256");
         }
-        let store = builder.build().map_err(malformed)?;
-        Ok(Self::new(Arc::new(store), &bucket.prefix))
+        Ok(Arc::new(builder.build().map_err(malformed)?))
     }
 
     pub(in super::super) fn key(&self, folder: &str, name: &str) -> String {
@@ -64,7 +90,7 @@ impl Blobs {
 
     pub(in super::super) async fn put(&self, key: &str, blob: Bytes) -> Result<()> {
         let path = path(key)?;
-        self.store.put(&path, blob.clone().into()).await.map_err(|error| trouble(key, &error))?;
+        self.store().await?.put(&path, blob.clone().into()).await.map_err(|error| trouble(key, &error))?;
         self.keep(key, blob);
         Ok(())
     }
@@ -74,7 +100,7 @@ impl Blobs {
         if let Some((_, blob)) = self.kept().iter().find(|(kept, _)| kept == key) {
             return Ok(Some(blob.clone()));
         }
-        let got = match self.store.get(&path(key)?).await {
+        let got = match self.store().await?.get(&path(key)?).await {
             Ok(got) => got,
             Err(Failed::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(trouble(key, &error)),
@@ -93,7 +119,7 @@ impl Blobs {
     /// All under the prefix: key, bytes, age.
     pub(in super::super) async fn all(&self) -> Result<Vec<(String, u64, Timestamp)>> {
         let root = (!self.prefix.is_empty()).then(|| path(&self.prefix)).transpose()?;
-        let found: Vec<_> = self.store.list(root.as_ref()).try_collect().await.map_err(|error| trouble(&self.prefix, &error))?;
+        let found: Vec<_> = self.store().await?.list(root.as_ref()).try_collect().await.map_err(|error| trouble(&self.prefix, &error))?;
         let blob = |meta: object_store::ObjectMeta| {
             let modified = Timestamp::from_second(meta.last_modified.timestamp()).unwrap_or(Timestamp::MAX);
             (meta.location.as_ref().to_owned(), meta.size, modified)
@@ -102,7 +128,7 @@ impl Blobs {
     }
 
     pub(in super::super) async fn delete(&self, key: &str) -> Result<()> {
-        match self.store.delete(&path(key)?).await {
+        match self.store().await?.delete(&path(key)?).await {
             Ok(()) | Err(Failed::NotFound { .. }) => Ok(()),
             Err(error) => Err(trouble(key, &error)),
         }
@@ -117,6 +143,21 @@ impl Blobs {
             kept.remove(0);
         }
         kept.push((key.to_owned(), blob));
+    }
+}
+
+/// Keys of the chain for the object store, asked for anew by every request: the chain keeps them.
+#[derive(Debug)]
+struct Keys(Chain);
+
+#[async_trait]
+impl CredentialProvider for Keys {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let unauthenticated = |error: Error| Failed::Unauthenticated { path: "the bucket".into(), source: Box::new(error) };
+        let signer = self.0.signer().await.map_err(unauthenticated)?;
+        Ok(Arc::new(AwsCredential { key_id: signer.key, secret_key: signer.secret, token: signer.token }))
     }
 }
 
@@ -143,7 +184,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let proxy = format!("http://127.0.0.1:{}", listener.local_addr().expect("an address").port());
         let builder = AmazonS3Builder::new().with_access_key_id("a").with_secret_access_key("b").with_proxy_url(proxy);
-        let blobs = Blobs::on(builder, bucket).expect("opens");
+        let blobs = Blobs::new(Blobs::on(builder, bucket).expect("opens"), &bucket.prefix);
         let serve = async {
             let (mut socket, _) = listener.accept().await.expect("a request");
             let (mut head, mut part) = (Vec::new(), [0; 4096]);
@@ -169,6 +210,7 @@ mod tests {
             name: "snapshots".into(),
             prefix: "/pre/fix/".into(),
             region: Some("ap-northeast-1".into()),
+            profile: None,
             encrypt: true,
             endpoint: Some("http://s3.test:4566/".into()),
             path_style: true,
