@@ -243,6 +243,21 @@ impl Error {
     pub fn conflict(events: Vec<Recorded>, token: Option<Token>) -> Self {
         Error::Conflict(Box::new(Conflict { events, token, units: Units::default() }))
     }
+    /// What a repeat of an append in doubt tells that did not come to an answer: it is as much in doubt as it was.
+    #[cfg(feature = "dynamo")]
+    pub(crate) fn of_repeat(self, repeats: Option<(CommitId, Base)>) -> Error {
+        match (repeats, self) {
+            (Some((commit, base)), Error::Unavailable(unavailable)) => {
+                let message = format!("{}: {}", unavailable.reason, unavailable.message);
+                Error::InDoubt(Box::new(InDoubt { commit, base, message }))
+            }
+            (Some((commit, base)), error @ (Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))) => {
+                Error::InDoubt(Box::new(InDoubt { commit, base, message: error.to_string() }))
+            }
+            (_, error) => error,
+        }
+    }
+
     /// For layouts: what a conflict cost.
     #[cfg(feature = "dynamo")]
     pub(crate) fn costing(mut self, units: Units) -> Self {

@@ -130,6 +130,12 @@ impl From<Position> for After {
 }
 
 impl Append {
+    /// The append in doubt that this one repeats.
+    #[cfg(feature = "dynamo")]
+    pub(crate) fn repeats(&self) -> Option<(CommitId, Base)> {
+        self.commit.zip(self.base.clone())
+    }
+
     /// These events, unconditionally.
     pub fn new(events: impl IntoIterator<Item = Event>) -> Self {
         Self { events: events.into_iter().collect(), condition: None, commit: None, base: None }

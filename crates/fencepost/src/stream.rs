@@ -163,6 +163,12 @@ pub(crate) enum Guards {
 }
 
 impl Step {
+    /// The append in doubt that this one repeats.
+    #[cfg(feature = "dynamo")]
+    pub(crate) fn repeats(&self) -> Option<(CommitId, Base)> {
+        self.commit.zip(self.base.clone())
+    }
+
     /// These events, whatever is there.
     pub fn new(events: impl IntoIterator<Item = Event>) -> Self {
         Self { events: events.into_iter().collect(), ..Self::default() }

@@ -361,3 +361,49 @@ async fn the_oracle_holds_in_a_storm_with_four_lanes() {
 async fn the_oracle_holds_in_a_storm_in_streams_mode() {
     storm("streams", 3).await;
 }
+
+/// Of every layout: a repeat that gets no answer is as much in doubt as it was, whatever it expects; it is never told that nothing was recorded.
+#[tokio::test]
+async fn a_repeat_without_an_answer_stays_in_doubt() {
+    let layouts = [
+        ("feed=streams", "order-1"),
+        ("feed=lanes-1", "order-1"),
+        ("layout=equinox", "order-1"),
+        ("layout=event-store-adapter-v3", "order-1"),
+        ("layout=event-store-adapter-v5", "order-1"),
+        ("layout=reventless&partition=order", "order:1"),
+        ("layout=sekiban", "order:1"),
+    ];
+    for (parameters, name) in layouts {
+        let engine = Engine::memory().expect("engine").keep_tokens();
+        let faults = Faults::new(engine.http_client(), 1);
+        let handle = async |http| {
+            let timeouts = Timeouts { attempts: 2, ..QUICK };
+            support::open(Store::builder(&format!("memory:?{parameters}")).expect("url").timeouts(timeouts).http_client(http)).await
+        };
+        let (store, name) = (handle(faults.http_client()).await, StreamName::new(name).expect("name"));
+        let step = || {
+            let step = Step::new([Event::new("T", "{}").expect("event")]).expect(Expect::Version(0));
+            if parameters.contains("v3") { step.snapshot(fencepost::Snapshot::new("snapshot", "{}")) } else { step }
+        };
+        for write in ["PutItem", "UpdateItem", "TransactWriteItems"] {
+            faults.script(Rule::on(write).lose_response());
+        }
+        let first = store.streams().append(&name, step()).await;
+        let Err(Error::InDoubt(doubt)) = first else { panic!("{parameters}: {first:?}") };
+        faults.calm();
+        // Another process, which remembers nothing, repeats it: every way to look is closed.
+        let lost = Faults::new(engine.http_client(), 1);
+        let other = handle(lost.http_client()).await;
+        lost.script(Rule::on_any().lose_request());
+        for repeat in [step(), step().expect(Expect::Any)] {
+            let again = other.streams().append(&name, repeat.again(doubt.commit, doubt.base.clone())).await;
+            let Err(Error::InDoubt(still)) = again else { panic!("{parameters}: {again:?}") };
+            assert_eq!(still.commit, doubt.commit);
+        }
+        lost.calm();
+        let settled = other.streams().append(&name, step().again(doubt.commit, doubt.base)).await;
+        assert_eq!(settled.unwrap_or_else(|error| panic!("{parameters}: {error}")).positions.len(), 1);
+        assert_eq!(other.streams().load(&name, LoadOptions::default()).await.expect("load").events.len(), 1, "{parameters}");
+    }
+}

@@ -193,7 +193,7 @@ impl StreamStore for Equinox {
 
     async fn append(&self, stream: &StreamName, step: Step) -> Result<Committed> {
         let op = self.dynamo().op();
-        let committed = self.append_step(&op, stream, &step).await.map_err(|error| error.costing(op.units()));
+        let committed = self.append_step(&op, stream, &step).await.map_err(|error| error.of_repeat(step.repeats()).costing(op.units()));
         report("append", &op);
         committed
     }

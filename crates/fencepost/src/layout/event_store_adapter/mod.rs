@@ -152,7 +152,7 @@ impl StreamStore for EventStoreAdapter {
 
     async fn append(&self, stream: &StreamName, step: Step) -> Result<Committed> {
         let op = self.dynamo().op();
-        let committed = self.append_stream(&op, stream, &step).await.map_err(|error| error.costing(op.units()));
+        let committed = self.append_stream(&op, stream, &step).await.map_err(|error| error.of_repeat(step.repeats()).costing(op.units()));
         report("append", &op);
         committed.map(|committed| Committed { units: op.units(), ..committed })
     }

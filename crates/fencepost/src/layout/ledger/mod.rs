@@ -284,10 +284,9 @@ impl EventLog for Ledger {
 
     async fn append(&self, append: Append) -> Result<Committed> {
         let op = self.dynamo().op();
-        let committed =
-            self.append_commit(&op, &append, None).await.map(|(committed, _)| committed).map_err(|error| error.costing(op.units()));
+        let committed = self.append_commit(&op, &append, None).await.map(|(committed, _)| committed);
         report("append", &op);
-        committed
+        committed.map_err(|error| error.of_repeat(append.repeats()).costing(op.units()))
     }
 
     async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {

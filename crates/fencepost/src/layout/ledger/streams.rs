@@ -247,7 +247,8 @@ impl StreamStore for Ledger {
 
     async fn append(&self, stream: &StreamName, step: Step) -> Result<Committed> {
         let op = self.dynamo().op();
-        let committed = self.append_stream(&op, stream, step).await.map_err(|error| error.costing(op.units()));
+        let repeats = step.repeats();
+        let committed = self.append_stream(&op, stream, step).await.map_err(|error| error.of_repeat(repeats).costing(op.units()));
         report("append", &op);
         committed
     }

@@ -327,7 +327,7 @@ impl EventLog for Reventless {
             false => self.append_commit(&op, &append, None).await.map(|(committed, _)| committed),
         };
         report("append", &op);
-        committed.map_err(|error| error.costing(op.units()))
+        committed.map_err(|error| error.of_repeat(append.repeats()).costing(op.units()))
     }
 
     async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {

@@ -11,9 +11,9 @@ use super::token::{Began, End, Held};
 use super::{BESIDE_HEADS, Large, MAX_COMMIT_BYTES, MAX_EVENTS, Sekiban};
 use crate::dynamo::{Failure, Freshness, Op, Outcome, Write};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
-use crate::event::{CommitId, Event, Tag};
+use crate::event::{Event, Tag};
 use crate::log::{After, Append, Committed, Condition};
-use crate::position::{Base, Position};
+use crate::position::Position;
 use crate::query::Query;
 
 /// What an append holds against the store.
@@ -77,7 +77,7 @@ impl Sekiban {
             }
             done => done,
         };
-        done.map_err(|error| still_in_doubt(append.commit_id(), append.base(), error))
+        done.map_err(|error| error.of_repeat(append.repeats()))
     }
 
     /// The outcome of an append under a commit id that the caller gave, if it was recorded before.
@@ -239,7 +239,14 @@ impl Sekiban {
 
     fn give_up(&self, run: &Run<'_>, failure: Failure) -> Error {
         match &run.began {
-            Some(began) if run.doubt || failure.doubt => in_doubt(run.intent.commit, began.seal(), failure.error),
+            Some(began) if run.doubt || failure.doubt => Error::InDoubt(Box::new(InDoubt {
+                commit: run.intent.commit,
+                base: began.seal(),
+                message: match failure.error {
+                    Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
+                    other => other.to_string(),
+                },
+            })),
             _ => failure.error,
         }
     }
@@ -477,22 +484,6 @@ impl Sekiban {
 /// Whether an error leaves open what became of a try before it.
 fn settles_nothing(error: &Error) -> bool {
     matches!(error, Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))
-}
-
-/// A repeat that could not be settled is as much in doubt as it was.
-pub(super) fn still_in_doubt(commit: Option<CommitId>, base: Option<&Base>, error: Error) -> Error {
-    match (commit, base) {
-        (Some(commit), Some(base)) if settles_nothing(&error) => in_doubt(commit, base.clone(), error),
-        _ => error,
-    }
-}
-
-fn in_doubt(commit: CommitId, base: Base, error: Error) -> Error {
-    let message = match error {
-        Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
-        other => other.to_string(),
-    };
-    Error::InDoubt(Box::new(InDoubt { commit, base, message }))
 }
 
 pub(super) fn check_size(events: &[Event]) -> Result<()> {

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::append::still_in_doubt;
 use super::item::TagRow;
 use super::read::freshness;
 use super::token::{End, Held};
@@ -73,9 +72,8 @@ impl Sekiban {
     }
 
     async fn append_stream(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
-        let (commit, base) = (step.commit, step.base.clone());
-        let done = self.append_step(op, stream, step).await;
-        done.map_err(|error| still_in_doubt(commit, base.as_ref(), error))
+        let repeats = step.repeats();
+        self.append_step(op, stream, step).await.map_err(|error| error.of_repeat(repeats))
     }
 
     async fn append_step(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
