@@ -65,6 +65,9 @@ fn cannot(refused: &Refused) -> String {
         Refused::TooManyEvents { limit, .. } => format!("at most {limit} events"),
         Refused::TooManyItems { limit, .. } => format!("at most {limit} items"),
         Refused::TooLong { limit, .. } => format!("at most {limit} bytes"),
+        // As the peers say it.
+        Refused::Unsupported { what, .. } if what.contains("boundary") => "streams only".into(),
+        Refused::Unsupported { what, .. } => format!("no: {what}"),
         other => other.to_string().split([':', ';']).next().unwrap_or_default().to_owned(),
     }
 }

@@ -1,4 +1,5 @@
 //! The peers, as they are published, doing the work of `fencepost-bench`.
+#![allow(async_fn_in_trait, reason = "nobody else has these traits")]
 
 pub mod adapter;
 pub mod dynamo_es_peer;
