@@ -160,7 +160,7 @@ fn plots(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Plot> 
         let line = |contender: &&'static Contender| {
             let points = args.writers.iter().filter_map(|n| Some((*n as f64, middle(runs, (scenario, *n, contender.name), per_second)?)));
             let points: Vec<(f64, f64)> = points.collect();
-            (!points.is_empty()).then(|| Line { name: contender.name, points })
+            (!points.is_empty()).then_some(Line { name: contender.name, points })
         };
         let lines: Vec<Line> = present.iter().filter_map(line).collect();
         let title = match scenario {
