@@ -378,7 +378,8 @@ async fn a_repeat_without_an_answer_stays_in_doubt() {
         let engine = Engine::memory().expect("engine").keep_tokens();
         let faults = Faults::new(engine.http_client(), 1);
         let handle = async |http| {
-            let timeouts = Timeouts { attempts: 2, ..QUICK };
+            // Nothing hangs here, and a busy machine is waited for.
+            let timeouts = Timeouts { attempts: 2, attempt: Duration::from_secs(10), ..QUICK };
             support::open(Store::builder(&format!("memory:?{parameters}")).expect("url").timeouts(timeouts).http_client(http)).await
         };
         let (store, name) = (handle(faults.http_client()).await, StreamName::new(name).expect("name"));

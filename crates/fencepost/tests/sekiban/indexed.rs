@@ -215,7 +215,7 @@ async fn a_large_commit_is_handed_over_whole_from_its_publication_on() {
     for given in [false, true] {
         let bench = Bench::new();
         let between = Faults::new(bench.http(), 1);
-        let writer = open(bench.builder(STREAMS).timeouts(Timeouts { attempts: 1, ..QUICK }).http_client(between.http_client())).await;
+        let writer = open(bench.builder(STREAMS).timeouts(Timeouts { attempts: 1, ..PATIENT }).http_client(between.http_client())).await;
         let store = bench.store(STREAMS).await;
         let log = writer.log().expect("log");
         log.append(Append::new([event("before", &["a:1"])])).await.expect("append");

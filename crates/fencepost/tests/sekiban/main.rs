@@ -551,6 +551,8 @@ async fn under_a_key_an_append_is_done_once() {
 
 const QUICK: Timeouts =
     Timeouts { connect: Duration::from_secs(1), attempt: Duration::from_millis(300), operation: Duration::from_secs(20), attempts: 4 };
+/// Where no fault takes time: an engine that is busy is waited for.
+const PATIENT: Timeouts = Timeouts { attempt: Duration::from_secs(10), ..QUICK };
 
 /// Every fault that passes: the append succeeds, and its event is there once; so does a unique one.
 #[tokio::test]
@@ -605,8 +607,7 @@ async fn a_commit_that_landed_unheard_is_no_conflict() {
         // Far: the answer is lost, the repeat conflicts, and of its reasons only the last is told. Near: that waits until another has appended.
         let far = Faults::new(bench.http(), 1);
         let near = Faults::new(far.http_client(), 2);
-        let store =
-            open(bench.builder("").timeouts(Timeouts { attempt: Duration::from_secs(10), ..QUICK }).http_client(near.http_client())).await;
+        let store = open(bench.builder("").timeouts(PATIENT).http_client(near.http_client())).await;
         let log = store.log().expect("log");
         let query = Query::tag("a:1").expect("query").or(Query::tag("c:1").expect("query"));
         let token = log.source(&query, None).await.expect("source").token;
@@ -674,8 +675,7 @@ async fn a_large_write_that_dies_anywhere_is_seen_whole_or_not_at_all() {
         for calls in 1.. {
             let bench = Bench::new();
             let between = Faults::new(bench.http(), 1);
-            let mut timeouts = QUICK;
-            timeouts.attempts = 1;
+            let timeouts = Timeouts { attempts: 1, ..PATIENT };
             let store = open(bench.builder("").timeouts(timeouts).http_client(between.http_client())).await;
             store.log().expect("log").append(Append::new([event("before", &["a:1"])])).await.expect("before");
             if !answered {

@@ -140,7 +140,7 @@ async fn a_chunked_write_that_fails_on_the_way_is_in_doubt_and_its_repeat_comple
         let bench = Bench::new();
         let between = Faults::new(bench.http(), 1);
         let keeps = fencepost::sekiban::Settings::from_json(r#"{"DynamoDb":{"TryRollbackOnFailure":false}}"#).expect("settings");
-        let builder = bench.builder("&large=chunked").settings(&keeps).expect("settings").timeouts(Timeouts { attempts: 1, ..QUICK });
+        let builder = bench.builder("&large=chunked").settings(&keeps).expect("settings").timeouts(Timeouts { attempts: 1, ..PATIENT });
         let store = open(builder.http_client(between.http_client())).await;
         let sekiban = store.sekiban().expect("sekiban");
         between.script(Rule::on(call).nth(nth).throttle());
@@ -171,8 +171,7 @@ async fn a_doubt_is_told_whatever_is_met_behind_it() {
     let bench = Bench::new();
     let far = Faults::new(bench.http(), 1);
     let near = Faults::new(far.http_client(), 2);
-    let store =
-        open(bench.builder("").timeouts(Timeouts { attempt: Duration::from_secs(10), ..QUICK }).http_client(near.http_client())).await;
+    let store = open(bench.builder("").timeouts(PATIENT).http_client(near.http_client())).await;
     let log = store.log().expect("log");
     let gate = Gate::new();
     far.script(Rule::on("TransactWriteItems").nth(1).lose_response());
@@ -196,7 +195,7 @@ async fn a_repeat_that_is_not_answered_stays_in_doubt() {
     use fencepost::{Expect, Step, StreamName};
     let bench = Bench::new();
     let between = Faults::new(bench.http(), 1);
-    let store = open(bench.builder("").timeouts(Timeouts { attempts: 1, ..QUICK }).http_client(between.http_client())).await;
+    let store = open(bench.builder("").timeouts(Timeouts { attempts: 1, ..PATIENT }).http_client(between.http_client())).await;
     let (streams, name) = (store.streams(), StreamName::new("a:1").expect("a name"));
     let step = || Step::new([event("1", &[])]).expect(Expect::Version(0));
     between.script(Rule::on("TransactWriteItems").lose_response());
@@ -221,7 +220,7 @@ async fn what_was_told_as_a_conflict_never_lands() {
     for (before, streams) in [(0, false), (1, false), (0, true), (1, true)] {
         let bench = Bench::new();
         let tap = Tap::on(bench.http());
-        let store = open(bench.builder("").timeouts(Timeouts { attempts: 1, ..QUICK }).http_client(tap.http_client())).await;
+        let store = open(bench.builder("").timeouts(Timeouts { attempts: 1, ..PATIENT }).http_client(tap.http_client())).await;
         let other = bench.store("").await;
         for _ in 0..before {
             store.log().expect("log").append(Append::new([event("before", &["a:1"])])).await.expect("appends");
@@ -256,7 +255,7 @@ async fn what_was_told_as_a_conflict_never_lands() {
 async fn a_write_that_was_refused_never_lands() {
     let bench = Bench::new();
     let tap = Tap::on(bench.http());
-    let builder = bench.builder("").timeouts(Timeouts { attempts: 1, ..QUICK }).http_client(tap.http_client());
+    let builder = bench.builder("").timeouts(Timeouts { attempts: 1, ..PATIENT }).http_client(tap.http_client());
     let (store, other) = (open(builder).await.sekiban().expect("sekiban"), bench.sekiban("").await);
     let mine = [(now_id(), event("mine", &["a:1"]).id(Uuid::from_u128(1)))];
     tap.hold("TransactWriteItems");

@@ -159,8 +159,7 @@ async fn a_failed_write_without_a_transaction_is_taken_back_or_left() {
         let bench = Bench::embedded();
         let between = Faults::new(bench.http(), 1);
         let builder = bench.builder("&large=chunked").settings(&settings("TryRollbackOnFailure", roll_back)).expect("settings");
-        let mut timeouts = QUICK;
-        timeouts.attempts = 1;
+        let timeouts = Timeouts { attempts: 1, ..PATIENT };
         let sekiban = open(builder.timeouts(timeouts).http_client(between.http_client())).await.sekiban().expect("sekiban");
         // The event is the first, its rows are the others.
         between.script(Rule::on("BatchWriteItem").nth(3).throttle());
