@@ -38,9 +38,10 @@ fn lengths(most: u64) -> Vec<u64> {
 }
 
 pub(crate) async fn run(args: &Args) -> Result<(Vec<Report>, Vec<Plot>)> {
-    let ground = Ground::new(&args.ground).await?;
     let mut found: Vec<(&'static str, Vec<Grown>)> = Vec::new();
     for contender in CONTENDERS.iter().filter(|contender| contender.units && !(args.without_peers && contender.is_peer())) {
+        // An engine of its own: one holds a day of stream records in memory, and some leave many.
+        let ground = Ground::new(&args.ground).await?;
         match stream(contender, args, &ground).await {
             Ok(grown) => found.push((contender.name, grown)),
             Err(why) => eprintln!("{} is left out: {why}", contender.name),
@@ -72,7 +73,7 @@ pub(crate) async fn run(args: &Args) -> Result<(Vec<Report>, Vec<Plot>)> {
             lines: lines(&found, |grown| Some(pick(grown)?.1 / 1e3)),
         });
     }
-    let (report, more) = store(args, &ground).await?;
+    let (report, more) = store(args, &Ground::new(&args.ground).await?).await?;
     reports.push(report);
     plots.extend(more);
     Ok((reports, plots))

@@ -84,8 +84,11 @@ impl What {
             What::Units(args) => (Some(Page::Units), units::run(&args).await?, Vec::new()),
             What::Speed(args) => {
                 let (mut reports, plots) = speed::run(&args).await?;
-                reports
-                    .push(overhead::run(&overhead::Args::default()).await?.titled("what the store adds to the bare SDK, in one process"));
+                reports.push(
+                    overhead::run(&overhead::Args::rounds(3 * args.rounds))
+                        .await?
+                        .titled("what the store adds to the bare SDK, in one process"),
+                );
                 (Some(Page::Speed), reports, plots)
             }
             What::Growth(args) => {

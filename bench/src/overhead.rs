@@ -42,9 +42,9 @@ async fn open(engine: &Engine, feed: &str) -> Result<Store> {
     Store::builder(&format!("memory:?feed={feed}&table=ours-{feed}"))?.http_client(engine.http_client()).open().await
 }
 
-impl Default for Args {
-    fn default() -> Self {
-        Args { operations: 400, rounds: 15 }
+impl Args {
+    pub(crate) fn rounds(rounds: usize) -> Self {
+        Args { operations: 400, rounds }
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Args {
     ground: ground::Place,
     /// Turns of each contender.
     #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// How long each writes in a turn.
     #[arg(long, default_value_t = 1_000)]
     milliseconds: u64,

@@ -52,3 +52,35 @@ fn units_of_every_layout() {
     let told = run(&args);
     assert!(told.contains("holds: the ledger in streams mode appends for 1 write unit") && !told.contains("DOES NOT"), "{told}");
 }
+
+#[test]
+fn speed_of_every_layout_beside_the_bare_sdk() {
+    let found: serde_json::Value = serde_json::from_str(&run(&[
+        "speed",
+        "--without-peers",
+        "--rounds",
+        "1",
+        "--milliseconds",
+        "20",
+        "--writers",
+        "1,2",
+        "-o",
+        "json",
+    ]))
+    .expect("JSON");
+    let tables = found.as_object().expect("tables");
+    // Streams twice, boundaries, and what the store adds to the SDK.
+    assert_eq!(tables.len(), 4, "{found}");
+    let rows: Vec<usize> = tables.values().map(|rows| rows.as_array().expect("rows").len()).collect();
+    assert!(rows.iter().filter(|rows| **rows == 8).count() == 2 && !found.to_string().contains("failed"), "{found}");
+}
+
+#[test]
+fn growth_of_streams_and_of_the_store() {
+    let found: serde_json::Value =
+        serde_json::from_str(&run(&["growth", "--without-peers", "--stream", "10", "--store", "1000", "-o", "json"])).expect("JSON");
+    let appends = found["append as the stream grows: units · time"].as_array().expect("a table");
+    let ledger = appends.iter().find(|row| row[""] == "ledger, streams").expect("the ledger");
+    assert!(["1", "10"].iter().all(|length| ledger[*length].as_str().is_some_and(|cell| cell.starts_with("1 · "))), "{found}");
+    assert_eq!(found.as_object().map(|tables| tables.len()), Some(3), "{found}");
+}

@@ -91,7 +91,7 @@ const row = async (name, run) => {
   const cannot = { "two-tags": "streams only", twenty: "streams only", thousand: undefined, feed: "by an indexer, not measured", idle: "by an indexer, not measured" }[name]
   if (cannot) return { cannot }
   const length = Number(/-(\d+)$/.exec(name)?.[1] ?? (name === "thousand" ? 1 : 100))
-  const table = `equinox-js-${name}-${run}`
+  const table = `equinox-js-${name.replace(/^(append|load)-/, "$1")}-${run}`
   await prepare(table)
   const decider = opened(table, "1", { cached: true, strategy: name === "snapshot" ? snapshot : undefined })
   await grow(decider, length)
