@@ -8,7 +8,11 @@ use futures::TryStreamExt;
 use futures::stream::BoxStream;
 
 use crate::error::{Refused, Result};
+#[cfg(feature = "dynamo")]
+use crate::event::Tag;
 use crate::event::{CommitId, Event, Recorded, StreamName};
+#[cfg(feature = "dynamo")]
+use crate::log::Append;
 use crate::log::{Answer, Committed, Consistency, ReadOptions};
 use crate::position::{Base, Token};
 use crate::units::Units;
@@ -196,6 +200,25 @@ impl Step {
         let what = "an append that guards snapshots".into();
         Err(Refused::Unsupported { what, remedy: "only layout=equinox writes snapshots into the item that guards the stream".into() }
             .into())
+    }
+    /// For layouts where a stream is tags: what it appends. They come first, since an event may have its home by its first tag. Its expectation and
+    /// its snapshots are left to the layout.
+    #[cfg(feature = "dynamo")]
+    pub(crate) fn take_append(&mut self, tags: &[Tag]) -> Result<Append> {
+        self.plain()?;
+        for snapshot in &self.snapshots {
+            crate::state::check_name("snapshot name", &snapshot.name)?;
+        }
+        let tagged = |event: Event| {
+            let bare = Event::new(event.event_type(), event.data().clone())?.meta(event.metadata().clone());
+            let bare = event.given_id().into_iter().fold(bare, Event::id);
+            Ok(tags.iter().chain(event.tags()).fold(bare, |tagged, tag| tagged.with_tag(tag.clone())))
+        };
+        let events = std::mem::take(&mut self.events).into_iter().map(tagged).collect::<Result<Vec<_>>>()?;
+        if events.is_empty() {
+            return Err(Refused::Empty { what: "append" }.into());
+        }
+        Ok(Append { commit: self.commit, base: self.base.take(), ..Append::new(events) })
     }
     /// Only if the stream is as expected.
     pub fn expect(mut self, expect: Expect) -> Self {

@@ -18,6 +18,21 @@ pub enum Role {
     Admin,
 }
 
+/// Reading items. `stats`, `doctor` and `init --no-create` describe the tables.
+pub(crate) const READ: [&str; 4] = ["GetItem", "BatchGetItem", "Query", "DescribeTable"];
+/// Making a table, and setting right what differs.
+pub(crate) const TABLE_ADMIN: [&str; 9] = [
+    "CreateTable",
+    "UpdateTable",
+    "DescribeTimeToLive",
+    "UpdateTimeToLive",
+    "DescribeContinuousBackups",
+    "UpdateContinuousBackups",
+    "ListTagsOfResource",
+    "TagResource",
+    "UntagResource",
+];
+
 /// Where the rights hold. What is none is `*`: any region, any account (which is the account of whoever has the policy).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Reason, Refused, Result};
 
-pub(crate) use iam::{On, Rights, iam};
+pub(crate) use iam::{On, READ, Rights, TABLE_ADMIN, iam};
 pub use iam::{Role, Scope};
 pub use print::Format;
 pub(crate) use print::print;

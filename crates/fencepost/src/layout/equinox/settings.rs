@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::plan::{Limits, TIP_BYTES};
-use crate::dynamo::table::{KeyKind, KeySpec, On, Rights, Role, StreamSpec, StreamView, TableSpec};
+use crate::dynamo::table::{KeyKind, KeySpec, On, READ, Rights, Role, StreamSpec, StreamView, TABLE_ADMIN, TableSpec};
 use crate::error::{Refused, Result};
 use crate::event::StreamName;
 use crate::url::StoreUrl;
@@ -133,20 +133,19 @@ impl Options {
     }
 
     pub(crate) fn rights(&self) -> Vec<Rights> {
-        const READ: [&str; 4] = ["GetItem", "BatchGetItem", "Query", "DescribeTable"];
         const WRITE: [&str; 3] = ["PutItem", "UpdateItem", "ConditionCheckItem"];
-        const ADMIN: [&str; 4] = ["CreateTable", "UpdateTable", "Scan", "DeleteItem"];
+        const CLEAN: [&str; 2] = ["Scan", "DeleteItem"];
         let on = |role, name: &str, on, actions: &[&[&'static str]]| Rights { role, table: name.into(), on, actions: actions.concat() };
         let mut rights = vec![
             on(Role::Indexer, &self.table, On::Stream, &[&["DescribeStream", "GetRecords", "GetShardIterator"]]),
             on(Role::Writer, &self.table, On::Table, &[&READ, &WRITE]),
             on(Role::Reader, &self.table, On::Table, &[&READ]),
             on(Role::Indexer, &self.table, On::Table, &[&READ]),
-            on(Role::Admin, &self.table, On::Table, &[&READ, &WRITE, &ADMIN]),
+            on(Role::Admin, &self.table, On::Table, &[&TABLE_ADMIN, &READ, &WRITE, &CLEAN]),
             on(Role::Reader, &self.index, On::Table, &[&READ]),
             on(Role::Writer, &self.index, On::Table, &[&READ]),
             on(Role::Indexer, &self.index, On::Table, &[&READ, &WRITE]),
-            on(Role::Admin, &self.index, On::Table, &[&READ, &WRITE, &ADMIN]),
+            on(Role::Admin, &self.index, On::Table, &[&TABLE_ADMIN, &READ, &WRITE, &CLEAN]),
         ];
         for role in [Role::Writer, Role::Reader, Role::Indexer, Role::Admin] {
             let own: &[&'static str] = if role == Role::Reader { &[] } else { &["PutItem", "DeleteItem", "CreateTable"] };

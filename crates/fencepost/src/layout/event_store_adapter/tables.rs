@@ -2,7 +2,9 @@
 
 use super::item::{ACTIVE, AID, SEQ, SKEY, TTL};
 use super::settings::{Kind, Options};
-use crate::dynamo::table::{IndexSpec, KeyKind, KeySpec, On, Projection, Rights, Role, StreamSpec, StreamView, TableSpec};
+use crate::dynamo::table::{
+    IndexSpec, KeyKind, KeySpec, On, Projection, READ, Rights, Role, StreamSpec, StreamView, TABLE_ADMIN, TableSpec,
+};
 
 fn key(name: &str, kind: KeyKind) -> KeySpec {
     KeySpec { name: name.into(), kind }
@@ -48,19 +50,6 @@ pub(crate) fn specs(options: &Options) -> Vec<TableSpec> {
         }
     }
 }
-
-const READ: [&str; 4] = ["GetItem", "BatchGetItem", "Query", "DescribeTable"];
-const TABLE_ADMIN: [&str; 9] = [
-    "CreateTable",
-    "UpdateTable",
-    "DescribeTimeToLive",
-    "UpdateTimeToLive",
-    "DescribeContinuousBackups",
-    "UpdateContinuousBackups",
-    "ListTagsOfResource",
-    "TagResource",
-    "UntagResource",
-];
 
 /// What each role does. Events are put and never changed; heads and current snapshots are updated; retention deletes snapshots.
 pub(crate) fn rights(options: &Options) -> Vec<Rights> {

@@ -12,10 +12,9 @@ use super::series::{End, Series};
 use crate::dynamo::{Find, Freshness, Op, report};
 use crate::error::{Error, Refused, Result};
 use crate::event::{CommitId, Recorded, StreamName, Tag};
-use crate::log::{After, Answer, Append, Committed, Direction};
+use crate::log::{After, Answer, Committed, Direction};
 use crate::position::Token;
 use crate::query::Query;
-use crate::state::check_name;
 use crate::stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore};
 
 impl Ledger {
@@ -74,28 +73,9 @@ impl Ledger {
         Ok(Loaded::new(snapshots, events, end.count, self.stream_token(&query, &series, end), op.units()))
     }
 
-    async fn append_stream(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
-        step.plain()?;
+    async fn append_stream(&self, op: &Op, stream: &StreamName, mut step: Step) -> Result<Committed> {
         let (query, series) = of(stream);
-        for snapshot in &step.snapshots {
-            check_name("snapshot name", &snapshot.name)?;
-        }
-        let tag = Tag::from(stream);
-        let events = step.events.into_iter().map(|event| {
-            // The stream comes first: it is the event's home where there are no lanes.
-            let mut tagged =
-                crate::event::Event::new(event.event_type(), event.data().clone())?.with_tag(tag.clone()).meta(event.metadata().clone());
-            if let Some(id) = event.given_id() {
-                tagged = tagged.id(id);
-            }
-            Ok(event.tags().iter().fold(tagged, |tagged, tag| tagged.with_tag(tag.clone())))
-        });
-        let mut append = Append::new(events.collect::<Result<Vec<_>>>()?);
-        append.commit = step.commit;
-        append.base = step.base;
-        if append.events().is_empty() {
-            return Err(Refused::Empty { what: "append" }.into());
-        }
+        let mut append = step.take_append(&[Tag::from(stream)])?;
         let after = match step.expect {
             Expect::Any => None,
             Expect::None => Some(After::Nothing),

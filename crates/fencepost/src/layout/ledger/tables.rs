@@ -1,6 +1,6 @@
 //! The ledger's tables, and what each role may do to them. The log is only ever put to, so that a writer needs no right to update or delete.
 
-use crate::dynamo::table::{On, Rights, Role, StreamSpec, StreamView, TableSpec};
+use crate::dynamo::table::{On, READ, Rights, Role, StreamSpec, StreamView, TABLE_ADMIN, TableSpec};
 use crate::side;
 
 /// The log and the side table; the log with a stream where the feed is read from it.
@@ -9,20 +9,6 @@ pub(crate) fn specs(table: &str, side: &str, streams_mode: bool) -> Vec<TableSpe
     // The log has the side table's keys.
     vec![TableSpec { stream, ..side::spec(table) }, side::spec(side)]
 }
-
-// `stats`, `doctor` and `init --no-create` describe the tables.
-const READ: [&str; 4] = ["GetItem", "BatchGetItem", "Query", "DescribeTable"];
-const TABLE_ADMIN: [&str; 9] = [
-    "CreateTable",
-    "UpdateTable",
-    "DescribeTimeToLive",
-    "UpdateTimeToLive",
-    "DescribeContinuousBackups",
-    "UpdateContinuousBackups",
-    "ListTagsOfResource",
-    "TagResource",
-    "UntagResource",
-];
 
 /// What each role does. Rights on the stream are named in every mode, so that a policy need not change with it.
 pub(crate) fn rights(table: &str, side: &str) -> Vec<Rights> {

@@ -13,7 +13,7 @@ use super::token::Held;
 use super::{Reads, Reventless};
 use crate::dynamo::{Freshness, Op, report};
 use crate::error::{Error, Refused, Result};
-use crate::event::{CommitId, Event, Recorded, StreamName, Tag};
+use crate::event::{CommitId, Recorded, StreamName, Tag};
 use crate::log::{After, Answer, Append, Committed, Consistency, Direction, ReadOptions};
 use crate::position::Token;
 use crate::query::Query;
@@ -123,24 +123,9 @@ impl Reventless {
         States::save(self.side(), &snapshot.name, &stream.name, &state, there.map(|(_, revision)| revision)).await.map(drop)
     }
 
-    async fn append_stream(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
-        step.plain()?;
+    async fn append_stream(&self, op: &Op, stream: &StreamName, mut step: Step) -> Result<Committed> {
         let stream = self.stream_boundary(stream)?;
-        for snapshot in &step.snapshots {
-            check_name("snapshot name", &snapshot.name)?;
-        }
-        let tagged = |event: Event| {
-            // The stream comes first: it is the event's home where nothing else is.
-            let bare = Event::new(event.event_type(), event.data().clone())?.meta(event.metadata().clone());
-            let bare = event.given_id().into_iter().fold(bare, Event::id);
-            Ok(stream.tags.iter().chain(event.tags()).fold(bare, |tagged, tag| tagged.with_tag(tag.clone())))
-        };
-        let mut append = Append::new(step.events.into_iter().map(tagged).collect::<Result<Vec<_>>>()?);
-        append.commit = step.commit;
-        append.base = step.base;
-        if append.events().is_empty() {
-            return Err(Refused::Empty { what: "append" }.into());
-        }
+        let mut append = step.take_append(&stream.tags)?;
         let after = match step.expect {
             Expect::Any => None,
             Expect::None => Some(After::Nothing),

@@ -1,7 +1,9 @@
 //! The table as the peer creates it, and what each role may do to it and to the side table.
 
 use super::item::{HASH, RANGE, TAG, TAG_COMPOSITE};
-use crate::dynamo::table::{IndexSpec, KeyKind, KeySpec, On, Projection, Rights, Role, StreamSpec, StreamView, TableSpec};
+use crate::dynamo::table::{
+    IndexSpec, KeyKind, KeySpec, On, Projection, READ, Rights, Role, StreamSpec, StreamView, TABLE_ADMIN, TableSpec,
+};
 
 fn text_key(name: impl Into<String>) -> KeySpec {
     KeySpec { name: name.into(), kind: KeyKind::S }
@@ -24,19 +26,6 @@ pub(super) fn spec<'a>(table: &str, keys: impl IntoIterator<Item = &'a str>) -> 
         ttl: None,
     }
 }
-
-const READ: [&str; 4] = ["GetItem", "BatchGetItem", "Query", "DescribeTable"];
-const TABLE_ADMIN: [&str; 9] = [
-    "CreateTable",
-    "UpdateTable",
-    "DescribeTimeToLive",
-    "UpdateTimeToLive",
-    "DescribeContinuousBackups",
-    "UpdateContinuousBackups",
-    "ListTagsOfResource",
-    "TagResource",
-    "UntagResource",
-];
 
 /// Fences are updated, everything else is only ever put. The side table is made by its first write.
 pub(super) fn rights(table: &str, side: &str) -> Vec<Rights> {

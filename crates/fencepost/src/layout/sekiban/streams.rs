@@ -13,7 +13,7 @@ use crate::dynamo::item::{Attributes, Item, number, text};
 use crate::dynamo::{Freshness, Op, Write, report};
 use crate::error::{Error, Refused, Result};
 use crate::event::{CommitId, Event, Recorded, StreamName, Tag};
-use crate::log::{After, Answer, Append, Committed, Direction};
+use crate::log::{After, Answer, Committed, Direction};
 use crate::position::Token;
 use crate::query::Query;
 use crate::side::item::corrupt;
@@ -76,26 +76,9 @@ impl Sekiban {
         self.append_step(op, stream, step).await.map_err(|error| error.of_repeat(repeats))
     }
 
-    async fn append_step(&self, op: &Op, stream: &StreamName, step: Step) -> Result<Committed> {
-        step.plain()?;
+    async fn append_step(&self, op: &Op, stream: &StreamName, mut step: Step) -> Result<Committed> {
         let tag = Tag::from(stream);
-        for snapshot in &step.snapshots {
-            check_name("snapshot name", &snapshot.name)?;
-        }
-        let events = step.events.into_iter().map(|event| {
-            let bare = Event::new(event.event_type(), event.data().clone())?.with_tag(tag.clone());
-            let mut tagged = bare.meta(event.metadata().clone());
-            if let Some(id) = event.given_id() {
-                tagged = tagged.id(id);
-            }
-            Ok(event.tags().iter().fold(tagged, |tagged, tag| tagged.with_tag(tag.clone())))
-        });
-        let mut append = Append::new(events.collect::<Result<Vec<_>>>()?);
-        append.commit = step.commit;
-        append.base = step.base;
-        if append.events().is_empty() {
-            return Err(Refused::Empty { what: "append" }.into());
-        }
+        let mut append = step.take_append(std::slice::from_ref(&tag))?;
         let after = match step.expect {
             Expect::Any => None,
             Expect::None => Some(After::Nothing),

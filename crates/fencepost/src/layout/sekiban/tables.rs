@@ -2,7 +2,9 @@
 
 use super::item::{ALL_KEY, GROUP, HASH, INDEX, RANGE, SORTABLE, TAG};
 use super::{FeedMode, Options};
-use crate::dynamo::table::{Format, IndexSpec, KeyKind, KeySpec, On, Projection, Rights, Role, StreamSpec, StreamView, TableSpec};
+use crate::dynamo::table::{
+    Format, IndexSpec, KeyKind, KeySpec, On, Projection, READ, Rights, Role, StreamSpec, StreamView, TABLE_ADMIN, TableSpec,
+};
 
 fn text(name: &str) -> KeySpec {
     KeySpec { name: name.into(), kind: KeyKind::S }
@@ -60,19 +62,6 @@ pub(super) fn print_bucket(options: &Options, format: Format) -> Option<String> 
         ),
     })
 }
-
-const READ: [&str; 4] = ["GetItem", "BatchGetItem", "Query", "DescribeTable"];
-const TABLE_ADMIN: [&str; 9] = [
-    "CreateTable",
-    "UpdateTable",
-    "DescribeTimeToLive",
-    "UpdateTimeToLive",
-    "DescribeContinuousBackups",
-    "UpdateContinuousBackups",
-    "ListTagsOfResource",
-    "TagResource",
-    "UntagResource",
-];
 
 /// A reader writes too: it finishes the rows of a large commit whose writer died.
 pub(super) fn rights(options: &Options) -> Vec<Rights> {
