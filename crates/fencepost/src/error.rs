@@ -246,16 +246,26 @@ impl Error {
     /// What a repeat of an append in doubt tells that did not come to an answer: it is as much in doubt as it was.
     #[cfg(feature = "dynamo")]
     pub(crate) fn of_repeat(self, repeats: Option<(CommitId, Base)>) -> Error {
-        match (repeats, self) {
-            (Some((commit, base)), Error::Unavailable(unavailable)) => {
-                let message = format!("{}: {}", unavailable.reason, unavailable.message);
-                Error::InDoubt(Box::new(InDoubt { commit, base, message }))
-            }
-            (Some((commit, base)), error @ (Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))) => {
-                Error::InDoubt(Box::new(InDoubt { commit, base, message: error.to_string() }))
-            }
-            (_, error) => error,
+        match repeats {
+            Some((commit, base)) if self.settles_nothing() => self.in_doubt(commit, base),
+            _ => self,
         }
+    }
+
+    /// For layouts: whether it leaves open what became of a try before it.
+    #[cfg(feature = "dynamo")]
+    pub(crate) fn settles_nothing(&self) -> bool {
+        matches!(self, Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))
+    }
+
+    /// For layouts: why an append that may have been recorded is in doubt.
+    #[cfg(feature = "dynamo")]
+    pub(crate) fn in_doubt(self, commit: CommitId, base: Base) -> Error {
+        let message = match self {
+            Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
+            other => other.to_string(),
+        };
+        Error::InDoubt(Box::new(InDoubt { commit, base, message }))
     }
 
     /// For layouts: what a conflict cost.

@@ -183,7 +183,8 @@ pub struct Committed {
     pub commit: CommitId,
     /// Where its events stand, in the order given.
     pub positions: Vec<Position>,
-    /// The condition's token, moved up to this commit. None for an unconditional append.
+    /// The condition's token, moved up to this commit. None for an unconditional append; and for a repeat of a commit that another run landed behind
+    /// events that this condition's token does not cover: read again.
     pub token: Option<Token>,
     /// The number of events in the stream, after an append to a stream.
     pub version: Option<u64>,

@@ -142,7 +142,14 @@ impl Memory {
         let digest = event::digest(&events);
         let id = commit.unwrap_or_else(|| self.0.env.new_commit_id());
         if let Some(first) = held.commits.get(&id) {
-            return if first.digest == digest { Ok(first.committed.clone()) } else { Err(Refused::Reused { commit: id }.into()) };
+            if first.digest != digest {
+                return Err(Refused::Reused { commit: id }.into());
+            }
+            // As it was when the commit landed: a token claims nothing that lay between, and was in the model of another run.
+            let before = first.committed.positions.first().map_or(Ok(0), |first| count(*first))?.saturating_sub(1);
+            let then = Held { events: held.events[..before].to_vec(), ..Held::default() };
+            let token = judge(&then, before + events.len()).ok().flatten();
+            return Ok(Committed { token, ..first.committed.clone() });
         }
         let token = judge(held, held.events.len() + events.len())?;
         let now = self.0.env.now();

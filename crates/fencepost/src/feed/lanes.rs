@@ -43,8 +43,13 @@ struct Cursor {
     /// Whether anything was passed since it was last said that all is caught up.
     moved: bool,
     pause: Duration,
+    /// How often in a row something waited for what another lane does not show.
+    stalled: u32,
     appended: watch::Receiver<()>,
 }
+
+/// Some seconds.
+const STALLED: u32 = 500;
 
 impl Subscription for Cursor {
     async fn next(&mut self) -> Result<Delivery> {
@@ -59,11 +64,15 @@ impl Subscription for Cursor {
                 self.pause = SOON;
                 continue;
             }
-            if !found && std::mem::take(&mut self.moved) {
-                return Ok(Delivery::CaughtUp { checkpoint: self.reached.seal() });
-            }
             // A dependency that does not show yet is committed already: it comes within moments.
             let waiting = self.lanes.values().any(|slots| !slots.is_empty());
+            if !found && !waiting && std::mem::take(&mut self.moved) {
+                return Ok(Delivery::CaughtUp { checkpoint: self.reached.seal() });
+            }
+            self.stalled = if waiting { self.stalled + 1 } else { 0 };
+            if self.stalled == STALLED {
+                tracing::warn!("a commit waits for another one on a lane that does not show it: `fencepost verify` names what is missing");
+            }
             let pause = if waiting { SOON } else { self.pause };
             let _ = tokio::time::timeout(pause, self.appended.changed()).await;
             self.pause = (pause * 2).min(IDLE);
@@ -83,7 +92,7 @@ impl Cursor {
         };
         let lanes = (0..lanes).map(|lane| (lane, VecDeque::new())).collect();
         let appended = ledger.appended();
-        Ok(Cursor { ledger, query, reached, lanes, ready: VecDeque::new(), moved: true, pause: SOON, appended })
+        Ok(Cursor { ledger, query, reached, lanes, ready: VecDeque::new(), moved: true, pause: SOON, stalled: 0, appended })
     }
 
     fn delivered(&self, lane: u8) -> u64 {

@@ -69,6 +69,8 @@ pub enum Fault {
     Truncate,
     /// Delivered twice, one after the other; the second answer comes back.
     DeliverTwice,
+    /// The connection breaks now; delivered when the gate lets it pass, whatever has happened since.
+    DeliverLate(Gate),
     /// Not delivered, and never answered.
     Hang,
     /// Delivered later.
@@ -197,6 +199,17 @@ impl HttpConnector for Connector {
         HttpConnectorFuture::new(async move {
             let operation = wire::operation(&request);
             let (call, faults) = shared.arrives(&operation, &request);
+            if let Some(gate) = faults.iter().find_map(|fault| if let Fault::DeliverLate(gate) = fault { Some(gate.clone()) } else { None })
+            {
+                tokio::spawn(async move {
+                    gate.pass().await;
+                    shared.delivers(call);
+                    // Nobody hears what became of it.
+                    drop(inner.call(request).await);
+                    gate.delivered();
+                });
+                return Err(ConnectorError::io("injected: the connection broke, and the request is on its way".into()));
+            }
             for fault in &faults {
                 if let Some(answer) = shared.before(fault, &operation, &request).await {
                     return answer;
@@ -267,9 +280,13 @@ impl Shared {
                 gate.pass().await;
                 None
             }
-            Fault::LoseResponse | Fault::TimeOut | Fault::Truncate | Fault::DeliverTwice | Fault::HideReasons(_) | Fault::PauseAfter(_) => {
-                None
-            }
+            Fault::LoseResponse
+            | Fault::TimeOut
+            | Fault::Truncate
+            | Fault::DeliverTwice
+            | Fault::DeliverLate(_)
+            | Fault::HideReasons(_)
+            | Fault::PauseAfter(_) => None,
         }
     }
 

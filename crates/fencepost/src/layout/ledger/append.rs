@@ -15,7 +15,7 @@ use super::settle::Looked;
 use super::token::{Began, Held};
 use super::{Ledger, MAX_COMMIT_BYTES, MAX_EVENTS};
 use crate::dynamo::{Failure, Freshness, Op, Outcome, TRANSACTION_ITEMS, Write};
-use crate::error::{Error, InDoubt, Reason, Refused, Result};
+use crate::error::{Error, Reason, Refused, Result};
 use crate::event::Event;
 use crate::log::{After, Append, Committed, Condition};
 use crate::position::Position;
@@ -53,11 +53,32 @@ pub(super) struct Run<'a> {
     pub(super) losses: BTreeMap<Series, u32>,
     /// The stream that the append is to, if it is to one, and its end once the commit is known to have landed.
     pub(super) stream: Option<(Series, End)>,
+    /// Whether the commit was there before this call's answer: landed by an earlier try, an earlier call, or another run.
+    pub(super) found: bool,
+}
+
+/// Of so many slots a conflict is told at once: their bodies may lie in chunks.
+pub(super) const SOME_SLOTS: usize = 16;
+
+/// A commit that has landed.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) committed: Committed,
+    /// Where the stream ends with it, if it is to one.
+    pub(super) end: End,
+    /// Whether it was found: whoever landed it may have stood elsewhere.
+    pub(super) found: bool,
+}
+
+impl Run<'_> {
+    fn done(self, committed: Committed) -> Done {
+        Done { committed, end: self.stream.map_or(End::default(), |(_, end)| end), found: self.found }
+    }
 }
 
 impl Ledger {
     /// Appends; with a stream also tells where that ends with this commit.
-    pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<(Committed, End)> {
+    pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<Done> {
         check_size(append.events())?;
         match self.append_unless_recorded(op, append, stream).await {
             // Under an id of the caller's it may have been recorded when the condition still held: then that is the answer.
@@ -68,14 +89,17 @@ impl Ledger {
         }
     }
 
-    async fn append_unless_recorded(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<(Committed, End)> {
+    async fn append_unless_recorded(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<Done> {
         let mut run = self.begin(append, stream)?;
-        match self.settle_or_try(op, append, &mut run).await {
-            Ok(done) => Ok((done, run.stream.map_or(End::default(), |(_, end)| end))),
-            // Whatever went wrong since: a try that may have landed is not undone by it.
-            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) => {
-                Err(self.give_up(&run, Failure { error, doubt: false }))
-            }
+        let done = self.settle_or_try(op, append, &mut run).await;
+        self.told(run, done)
+    }
+
+    /// Whatever went wrong: a try that may have landed is not undone by it.
+    fn told(&self, run: Run<'_>, done: Result<Committed>) -> Result<Done> {
+        match done {
+            Ok(committed) => Ok(run.done(committed)),
+            Err(error) if error.settles_nothing() => Err(self.give_up(&run, Failure { error, doubt: false })),
             Err(error) => Err(error),
         }
     }
@@ -88,21 +112,36 @@ impl Ledger {
         if let Some(done) = self.look_first(op, run).await? {
             return Ok(done);
         }
+        // A repeat of a large one is told before its chunks are written once more.
+        if run.intent.needs_chunks()
+            && let Some(done) = self.look_by_id(op, run).await?
+        {
+            return Ok(done);
+        }
         self.prepare(op, run).await?;
         self.tries_in_turn(op, run).await
     }
 
     /// The outcome of an append under a commit id that the caller gave, if it was recorded before.
-    pub(super) async fn recorded_before(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<Option<(Committed, End)>> {
+    pub(super) async fn recorded_before(&self, op: &Op, append: &Append, stream: Option<&Series>) -> Result<Option<Done>> {
         let mut run = self.begin(append, stream)?;
-        let mut done = self.look_first(op, &mut run).await?;
-        if run.once && done.is_none() {
-            let key = item::once_key(self.namespace(), run.intent.commit);
-            if let Some(once) = self.dynamo().get(op, self.table(), key, Freshness::Strong).await? {
-                done = Some(self.own(op, &mut run, &Part::Once, &once).await?);
-            }
+        let done = match self.look_first(op, &mut run).await {
+            Ok(None) => self.look_by_id(op, &mut run).await,
+            done => done,
+        };
+        done.transpose().map(|done| self.told(run, done)).transpose()
+    }
+
+    /// A commit under an id of the caller's has an item of its own.
+    async fn look_by_id(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
+        if !run.once {
+            return Ok(None);
         }
-        Ok(done.map(|done| (done, run.stream.map_or(End::default(), |(_, end)| end))))
+        let key = item::once_key(self.namespace(), run.intent.commit);
+        match self.dynamo().get(op, self.table(), key, Freshness::Strong).await? {
+            Some(once) => self.own(op, run, &Part::Once, &once).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     fn begin<'a>(&self, append: &'a Append, stream: Option<&Series>) -> Result<Run<'a>> {
@@ -129,6 +168,7 @@ impl Ledger {
             looked: None,
             losses: BTreeMap::new(),
             stream: stream.map(|series| (series.clone(), End::default())),
+            found: false,
         })
     }
 
@@ -212,14 +252,7 @@ impl Ledger {
 
     fn give_up(&self, run: &Run<'_>, failure: Failure) -> Error {
         match &run.began {
-            Some(began) if run.doubt || failure.doubt => Error::InDoubt(Box::new(InDoubt {
-                commit: run.intent.commit,
-                base: began.seal(),
-                message: match failure.error {
-                    Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
-                    other => other.to_string(),
-                },
-            })),
+            Some(began) if run.doubt || failure.doubt => failure.error.in_doubt(run.intent.commit, began.seal()),
             _ => failure.error,
         }
     }
@@ -324,18 +357,30 @@ impl Ledger {
     /// A cover that is known to have moved on by more than one slot is read before the first try: cheaper than failing twice.
     async fn catch_up(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
         let Some(boundary) = &run.boundary else { return Ok(None) };
-        let behind: Vec<Series> = boundary
-            .seen
-            .iter()
-            .filter(|(cover, end)| self.remembered(cover).is_some_and(|known| known.version > end.version + 1))
-            .map(|(cover, _)| cover.clone())
-            .collect();
-        let mut new = Vec::new();
-        for cover in behind {
-            let after = run.boundary.as_ref().and_then(|b| b.seen.get(&cover)).map_or(0, |end| end.version);
-            new.extend(self.tail(op, &cover, after, Freshness::Strong).await?);
+        let moved = |(cover, end): (&Series, &End)| {
+            let known = self.remembered(cover).filter(|known| known.version > end.version + 1)?;
+            Some((cover.clone(), known.version))
+        };
+        let behind: Vec<(Series, u64)> = boundary.seen.iter().filter_map(moved).collect();
+        for (cover, known) in behind {
+            // Some slots at a time: the first that match are enough of a conflict, however long the cover is.
+            loop {
+                let after = run.boundary.as_ref().and_then(|b| b.seen.get(&cover)).map_or(known, |end| end.version);
+                if after >= known {
+                    break;
+                }
+                let slots = self.slots_after(op, &cover, after, None).await?;
+                if slots.is_empty() {
+                    break;
+                }
+                for some in slots.chunks(SOME_SLOTS) {
+                    if let Some(done) = self.take_in(op, run, some.to_vec()).await? {
+                        return Ok(Some(done));
+                    }
+                }
+            }
         }
-        self.take_in(op, run, new).await
+        Ok(None)
     }
 
     fn stamp_after(&self, run: &Run<'_>) -> Result<u64> {

@@ -224,8 +224,9 @@ impl Ledger {
     fn new_stamp(&self, follows: u64) -> Result<u64> {
         self.dynamo().check_clock()?;
         let clock = u64::try_from(self.dynamo().env().now().as_microsecond()).unwrap_or(0);
-        let last = self.0.stamp.fetch_max(clock.max(follows), Ordering::Relaxed);
-        Ok(1 + follows.max(clock).max(last))
+        let next = |last: u64| 1 + follows.max(clock).max(last);
+        let last = self.0.stamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        Ok(next(last.unwrap_or_else(|last| last)))
     }
 
     #[cfg(feature = "testing")]
@@ -284,7 +285,7 @@ impl EventLog for Ledger {
 
     async fn append(&self, append: Append) -> Result<Committed> {
         let op = self.dynamo().op();
-        let committed = self.append_commit(&op, &append, None).await.map(|(committed, _)| committed);
+        let committed = self.append_commit(&op, &append, None).await.map(|done| done.committed);
         report("append", &op);
         committed.map_err(|error| error.of_repeat(append.repeats()).costing(op.units()))
     }

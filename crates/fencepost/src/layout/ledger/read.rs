@@ -1,6 +1,7 @@
 //! Reading series: their ends, their tails, and events of a query merged lazily in order.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 
 use futures::stream::{self, BoxStream, Peekable};
@@ -25,6 +26,13 @@ pub(super) fn freshness(consistency: Consistency) -> Freshness {
         Consistency::Strong => Freshness::Strong,
         Consistency::Eventual => Freshness::Eventual,
     }
+}
+
+/// Contiguous slots of a series.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) slots: Vec<Slot>,
+    pub(super) is_last: bool,
 }
 
 impl Ledger {
@@ -69,17 +77,26 @@ impl Ledger {
 
     /// One page of a series' slots behind a version, for those who come again for more.
     pub(crate) async fn slots_after(&self, op: &Op, series: &Series, after: u64, limit: Option<i32>) -> Result<Vec<Slot>> {
+        self.page_after(op, series, after, limit).await.map(|page| page.slots)
+    }
+
+    /// The same, and whether there is more.
+    pub(super) async fn page_after(&self, op: &Op, series: &Series, after: u64, limit: Option<i32>) -> Result<Page> {
         let find = Find { limit, ..self.find(series, after + 1, LAST) };
-        let (items, _) = self.dynamo().page(op, &find, None).await?;
-        let mut slots = Vec::with_capacity(items.len());
+        let (items, next) = self.dynamo().page(op, &find, None).await?;
+        let mut page = Page { slots: Vec::with_capacity(items.len()), is_last: next.is_none() };
         for item in &items {
             let slot = item::slot(self.namespace(), item)?;
-            if slot.version != after + 1 + slots.len() as u64 {
+            if slot.version != after + 1 + page.slots.len() as u64 {
+                page.is_last = true;
                 break;
             }
-            slots.push(slot);
+            page.slots.push(slot);
         }
-        Ok(slots)
+        if let Some(last) = page.slots.last() {
+            self.remember(series, last.end());
+        }
+        Ok(page)
     }
 
     /// Newest first, the slots of a series down to the first that begins before this number: what can stand behind it.
@@ -238,12 +255,41 @@ fn merge(sources: Vec<Source<'_>>, direction: Direction) -> impl Stream<Item = R
 
 // What the feed over lanes reads.
 impl Ledger {
-    /// The last sequence of every lane.
-    pub(crate) async fn lane_ends(&self) -> Result<std::collections::BTreeMap<u8, u64>> {
-        let op = self.dynamo().op();
-        let mut ends = std::collections::BTreeMap::new();
+    /// The last sequence of every lane, as a cut that nothing reaches over: what a commit within it follows is within it too.
+    pub(crate) async fn lane_ends(&self) -> Result<BTreeMap<u8, u64>> {
+        let op = self.dynamo().long_op();
+        let mut closed = self.lane_ends_in_turn(&op).await?;
+        if self.settings().lanes().is_none_or(|lanes| lanes < 2) {
+            return Ok(closed);
+        }
+        // Ends are read one after the other: a commit may show on one lane whose predecessor came to another after that was read. Whoever did so is not
+        // among those of the first pass, since all that those follow is in the second.
+        let mut cut = self.lane_ends_in_turn(&op).await?;
+        loop {
+            let mut raised = cut.clone();
+            for (lane, to) in &cut {
+                let mut after = closed.get(lane).copied().unwrap_or(0);
+                while after < *to {
+                    let slots = self.slots_after(&op, &Series::Lane(*lane), after, None).await?;
+                    let Some(last) = slots.last().map(|slot| slot.version) else { break };
+                    for (on, seq) in slots.iter().filter(|slot| slot.version <= *to).flat_map(|slot| &slot.deps) {
+                        let end = raised.entry(*on).or_default();
+                        *end = (*end).max(*seq);
+                    }
+                    after = last;
+                }
+            }
+            if raised == cut {
+                return Ok(cut);
+            }
+            (closed, cut) = (cut, raised);
+        }
+    }
+
+    async fn lane_ends_in_turn(&self, op: &Op) -> Result<BTreeMap<u8, u64>> {
+        let mut ends = BTreeMap::new();
         for lane in 0..self.settings().lanes().unwrap_or(0) {
-            if let Some(slot) = self.last_slot(&op, &Series::Lane(lane), Freshness::Strong).await? {
+            if let Some(slot) = self.last_slot(op, &Series::Lane(lane), Freshness::Strong).await? {
                 ends.insert(lane, slot.version);
             }
         }

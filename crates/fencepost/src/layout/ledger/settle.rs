@@ -1,19 +1,23 @@
 //! Settling a try that failed: our own earlier success, a conflict, or where to try next; and looking for a commit that may have landed.
 
+use std::collections::BTreeMap;
+
 use futures::future::try_join_all;
 
 use super::Ledger;
-use super::append::Run;
+use super::append::{Boundary, Run};
 use super::item::{self, Place, Slot};
 use super::mutation::Mutation;
 use super::plan::{self, Part};
 use super::resolve::Met;
 use super::series::{End, Series};
+use super::token::Began;
 use crate::dynamo::item::Item;
 use crate::dynamo::{Freshness, Op, Verdict};
 use crate::error::{Error, Refused, Result};
 use crate::event::{CommitId, Recorded};
 use crate::log::Committed;
+use crate::position::Token;
 
 /// What a look from the base showed.
 #[derive(Debug)]
@@ -151,6 +155,13 @@ impl Ledger {
 
     /// The outcome of a commit that landed before, from its home.
     async fn outcome(&self, op: &Op, run: &mut Run<'_>, (series, version): (Series, u64)) -> Result<Committed> {
+        // It is there: whatever goes wrong from here on, nobody is told that nothing was recorded.
+        run.found = true;
+        run.doubt = true;
+        if run.began.is_none() {
+            let version = if series == run.intent.first { version } else { 0 };
+            run.began = Some(Began { namespace: self.namespace().into(), series: run.intent.first.clone(), version, once: run.once });
+        }
         let home = self.slot_surely(op, &series, version).await?;
         let corrupt = |what: &str| Error::corrupt("ledger", format!("{series} @{version}: {what}"));
         let outcome = home.home.as_ref().ok_or_else(|| corrupt("a home without its list of slots"))?;
@@ -166,18 +177,34 @@ impl Ledger {
         {
             *end = self.slot_surely(op, stream, *version).await?.end();
         }
-        let mut token = None;
-        if let Some(boundary) = &run.boundary {
-            let mut covers = boundary.model.clone();
-            // What the commit wrote it also checked: between the token and it lay nothing that matched.
-            for (cover, end) in &mut covers {
-                if let Some(version) = outcome.written.get(cover).filter(|v| **v > end.version) {
-                    *end = self.slot_surely(op, cover, *version).await?.end();
-                }
-            }
-            token = Some(self.held(boundary.query, covers).seal());
-        }
+        let token = match &run.boundary {
+            Some(boundary) => self.moved_up(op, boundary, &outcome.written).await?,
+            None => None,
+        };
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
+    }
+
+    /// The token of whoever repeats, moved up to the commit. None where something that matches lies between: another run has landed it, whose
+    /// model had that.
+    async fn moved_up(&self, op: &Op, boundary: &Boundary<'_>, written: &BTreeMap<Series, u64>) -> Result<Option<Token>> {
+        let mut covers = boundary.model.clone();
+        for (cover, end) in &mut covers {
+            let Some(version) = written.get(cover).filter(|version| **version > end.version) else { continue };
+            let mut after = end.version;
+            while after + 1 < *version {
+                let mut slots = self.slots_after(op, cover, after, None).await?;
+                slots.retain(|slot| slot.version < *version);
+                let Some(last) = slots.last().map(|slot| slot.version) else { break };
+                let mut met = self.judge(op, &slots, boundary.query).await?;
+                met.retain(|m| !m.known_at(&boundary.model) && boundary.after.is_none_or(|after| m.position > after));
+                if !met.is_empty() {
+                    return Ok(None);
+                }
+                after = last;
+            }
+            *end = self.slot_surely(op, cover, *version).await?.end();
+        }
+        Ok(Some(self.held(boundary.query, covers).seal()))
     }
 
     /// The outcome of a commit under an id of the caller's, if it was recorded; to a stream, if it was to that one.
@@ -206,10 +233,18 @@ impl Ledger {
         let Some(began) = &run.began else { return Ok(Looked::Not(End::default())) };
         // From the slot before the base, whose end is needed where nothing has come since.
         let after = began.version.saturating_sub(2);
-        let slots = self.tail(op, &began.series, after, Freshness::Strong).await?;
-        match slots.iter().find(|slot| slot.commit == run.intent.commit) {
-            Some(slot) => Ok(Looked::Landed(Box::new(self.outcome(op, run, slot.home_key()).await?))),
-            None => Ok(Looked::Not(slots.last().map_or(End::default(), Slot::end))),
+        let (series, mut version, mut end) = (began.series.clone(), after, End::default());
+        // Page by page: on a busy lane much may have come since.
+        loop {
+            let page = self.page_after(op, &series, version, None).await?;
+            if let Some(slot) = page.slots.iter().find(|slot| slot.commit == run.intent.commit) {
+                return Ok(Looked::Landed(Box::new(self.outcome(op, run, slot.home_key()).await?)));
+            }
+            end = page.slots.last().map_or(end, Slot::end);
+            version = end.version;
+            if page.is_last {
+                return Ok(Looked::Not(end));
+            }
         }
     }
 }

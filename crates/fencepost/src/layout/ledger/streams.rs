@@ -7,6 +7,7 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 
 use super::Ledger;
+use super::append::{Done, SOME_SLOTS};
 use super::read::freshness;
 use super::series::{End, Series};
 use crate::dynamo::{Find, Freshness, Op, report};
@@ -88,18 +89,25 @@ impl Ledger {
                 AtVersion::Is(end) => Some(After::Token(self.stream_token(&query, &series, end))),
                 AtVersion::Not(conflict) if append.commit.is_none() => return Err(*conflict),
                 AtVersion::Not(conflict) => {
-                    let (mut committed, end) = self.recorded_before(op, &append, Some(&series)).await?.ok_or(*conflict)?;
-                    committed.version = Some(end.count);
-                    return Ok(committed);
+                    let done = self.recorded_before(op, &append, Some(&series)).await?.ok_or(*conflict)?;
+                    return Ok(Committed { version: Some(done.end.count), ..done.committed });
                 }
             },
+        };
+        // How many events the snapshots were made on: where the caller does not say, only this call's own commit is taken to be behind them.
+        let stood = match &after {
+            None => None,
+            Some(After::Token(token)) => Some(self.stream_end(token, &series)?.count),
+            Some(_) => Some(0),
         };
         if let Some(after) = after {
             append = append.unless(query.clone(), after);
         }
-        let (mut committed, end) = self.append_commit(op, &append, Some(&series)).await?;
+        let Done { mut committed, end, found } = self.append_commit(op, &append, Some(&series)).await?;
         committed.version = Some(end.count);
-        for snapshot in &step.snapshots {
+        // Another run of the same command may have landed it behind events that these states lack.
+        let adjacent = stood.map_or(!found, |stood| stood + append.events().len() as u64 == end.count);
+        for snapshot in step.snapshots.iter().filter(|_| adjacent) {
             if let Err(error) = self.save_snapshot(op, stream.as_str(), &snapshot.name, &snapshot.state, end).await {
                 tracing::warn!(stream = stream.as_str(), snapshot = snapshot.name, %error, "the events were recorded, the snapshot was not");
             }
@@ -118,8 +126,12 @@ impl Ledger {
         if end.count == version {
             return Ok(AtVersion::Is(end));
         }
+        // Some slots are enough of a conflict, however long the stream is.
         let behind = self.slot_before(op, series, end, version).await?;
-        let (mut events, end) = self.stream_events(op, query, series, behind, Freshness::Strong).await?;
+        let slots = self.slots_after(op, series, behind.version, i32::try_from(SOME_SLOTS).ok()).await?;
+        let end = slots.last().map_or(behind, |slot| slot.end());
+        let met = self.judge(op, &slots, query).await?;
+        let mut events = self.number(op, met).await?;
         events.retain(|event| event.version.is_some_and(|v| v > version));
         Ok(AtVersion::Not(Box::new(Error::conflict(events, Some(self.stream_token(query, series, end))))))
     }

@@ -237,3 +237,37 @@ pub async fn a11_commit_is_found_by_its_id(s: Subject) {
         assert!(log.committed(id(9)).await.must().value.is_none());
     }
 }
+
+/// The token of a repeat stands for the model of whoever repeats, with the commit: what lay between them, and was in another's model, is not passed
+/// over.
+pub async fn a12_token_of_a_repeat_claims_nothing_unread(s: Subject) {
+    let Some(log) = s.log() else { return };
+    for (n, conditional) in [true, false].into_iter().enumerate() {
+        let name = format!("r{n}");
+        let id = CommitId(Uuid::from_u128(500 + n as u128));
+        let given = || [event("Noted", "ours", &[&name])];
+        put(&log, "Noted", "1", &[&name]).await;
+        let early = log.source(&tag(&name), None).await.must().token;
+        put(&log, "Noted", "2", &[&name]).await;
+        let late = log.source(&tag(&name), None).await.must().token;
+        let first = match conditional {
+            true => Append::new(given()).unless(tag(&name), &late),
+            false => Append::new(given()),
+        };
+        let first = log.append(first.commit(id)).await.must();
+        for turn in 0..2 {
+            let log = s.handle_log(turn);
+            let again = log.append(Append::new(given()).unless(tag(&name), &early).commit(id)).await.must();
+            assert_eq!(again.positions, first.positions);
+            // Without a token it is read again. With one, an event that nobody of this model has seen must be met.
+            let Some(token) = again.token else { continue };
+            let outcome = log.append(Append::new([event("Noted", "blind", &[&name])]).unless(tag(&name), &token)).await;
+            assert!(labels(&super::assert_conflict(outcome).events).contains(&"2".to_owned()), "event 2 was in no model of this token");
+        }
+        // Whoever stood where the first one did may go on.
+        let same = log.append(Append::new(given()).unless(tag(&name), &late).commit(id)).await.must();
+        let token = same.token.expect("nothing lay between");
+        log.append(Append::new([event("Noted", "3", &[&name])]).unless(tag(&name), &token)).await.must();
+        shows(&s, &tag(&name), &["1", "2", "ours", "3"]).await;
+    }
+}

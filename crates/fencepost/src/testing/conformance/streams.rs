@@ -412,3 +412,26 @@ pub async fn t19_commit_is_found_by_its_id(s: Subject) {
         assert!(matches!(elsewhere, Err(Error::Refused(Refused::Foreign { .. }))), "{elsewhere:?}");
     }
 }
+
+/// A repeat keeps no snapshot and claims nothing in its token that its own model has not: another run, which stood further, has landed the commit.
+pub async fn t21_repeat_of_another_run_keeps_nothing_of_its_own(s: Subject) {
+    let a = name("a");
+    let id = CommitId(Uuid::from_u128(90));
+    add(&s, &a, &["1"]).await;
+    let early = s.streams.load(&a, LoadOptions::default()).await.must().token;
+    add(&s, &a, &["2"]).await;
+    let late = s.streams.load(&a, LoadOptions::default()).await.must().token;
+    let first = s.streams.append(&a, step(&["3"]).expect(Expect::Token(late)).commit(id)).await.must();
+    let called = if s.capabilities.snapshots == Snapshots::Single { "snapshot" } else { "v1" };
+    for turn in 0..2 {
+        let streams = &s.handle(turn).streams;
+        let blind = step(&["3"]).expect(Expect::Token(early.clone())).commit(id).snapshot(Snapshot::new(called, "1 and 3"));
+        let again = streams.append(&a, blind).await.must();
+        assert_eq!((&again.positions, again.version), (&first.positions, Some(3)));
+        let loaded = streams.load(&a, LoadOptions::default().snapshot(["v1", "snapshot"])).await.must();
+        assert!(loaded.snapshots.iter().all(|kept| kept.state != "1 and 3"), "a state that lacks event 2 is handed to everybody");
+        let Some(token) = again.token else { continue };
+        let outcome = streams.append(&a, step(&["blind"]).expect(Expect::Token(token))).await;
+        assert!(labels(&assert_conflict(outcome).events).contains(&"2".to_owned()), "event 2 was in no model of this token");
+    }
+}

@@ -11,6 +11,7 @@ pub struct Gate(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     arrived: watch::Sender<usize>,
+    delivered: watch::Sender<usize>,
     passes: Semaphore,
 }
 
@@ -23,13 +24,22 @@ impl Default for Gate {
 impl Gate {
     /// Shut.
     pub fn new() -> Self {
-        Self(Arc::new(Inner { arrived: watch::Sender::new(0), passes: Semaphore::new(0) }))
+        Self(Arc::new(Inner { arrived: watch::Sender::new(0), delivered: watch::Sender::new(0), passes: Semaphore::new(0) }))
     }
 
     /// Waits until this many requests have come to the gate, those that passed it included.
     pub async fn reached(&self, requests: usize) {
         // The sender lives in `self`: waiting cannot fail.
         drop(self.0.arrived.subscribe().wait_for(|arrived| *arrived >= requests).await);
+    }
+
+    /// Waits until this many requests that were on their way ([`super::Fault::DeliverLate`]) have been delivered.
+    pub async fn came_through(&self, requests: usize) {
+        drop(self.0.delivered.subscribe().wait_for(|delivered| *delivered >= requests).await);
+    }
+
+    pub(super) fn delivered(&self) {
+        self.0.delivered.send_modify(|delivered| *delivered += 1);
     }
 
     /// Lets this many requests pass, in the order in which they came.
