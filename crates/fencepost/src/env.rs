@@ -28,8 +28,10 @@ impl Default for Env {
 impl Env {
     /// The machine's clock and its own chance.
     pub fn system() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "the door itself")]
-        let chance = fastrand::Rng::new();
+        // By the keys that the operating system gave the standard library. fastrand's own seed is a hash of the boot clock and the thread, which machines
+        // that start from one image may share.
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), ());
+        let chance = fastrand::Rng::with_seed(seed);
         Self(Arc::new(Inner { chance: Mutex::new(chance), clock: None }))
     }
 
