@@ -132,7 +132,12 @@ where
             // Nobody listened, so nothing was carried out.
             let refused = find::<std::io::Error>(&other).is_some_and(|io| {
                 use std::io::ErrorKind::*;
-                matches!(io.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable | NotFound)
+                match io.kind() {
+                    ConnectionRefused | AddrNotAvailable => true,
+                    // These may come of a connection that was there, too.
+                    HostUnreachable | NetworkUnreachable | NotFound => message.contains("(Connect)"),
+                    _ => false,
+                }
             });
             if refused || message.contains("dns error") {
                 return Answer::Busy(message, Reason::Unreachable);
