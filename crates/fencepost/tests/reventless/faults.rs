@@ -1,0 +1,133 @@
+//! The truth under faults: lost answers, repeats, storms.
+
+use fencepost::Append;
+use fencepost::testing::oracle::{self, Oracle};
+use fencepost::testing::{Chances, Fault, Gate, Rule};
+
+use crate::*;
+
+/// Every fault that passes: the append succeeds, and its event is there once.
+#[tokio::test]
+async fn faults_that_pass_are_settled() {
+    for fault in [
+        Fault::Throttle,
+        Fault::InternalError,
+        Fault::LoseRequest,
+        Fault::LoseResponse,
+        Fault::TimeOut,
+        Fault::Truncate,
+        Fault::DeliverTwice,
+        Fault::Hang,
+        Fault::Conflict,
+        Fault::InProgress,
+        Fault::TokenMismatch,
+    ] {
+        // With the engine's tokens and without: past ten minutes only the keys are left.
+        for engine in [Engine::memory().expect("engine").keep_tokens(), Engine::memory().expect("engine")] {
+            let table = Table::on(engine.http_client(), "partition=order&cross=product");
+            let faults = Faults::new(table.http(), 1);
+            let log = table.through(&faults).await;
+            let two = || event("T", &["order:1", "product:p"]);
+            log.append(Append::new([two()])).await.expect("warm");
+            faults.script(Rule::on("TransactWriteItems").nth(1).suffer(fault.clone()));
+            let token = log.source(&tag("order:1"), None).await.expect("source").token;
+            let done = log.append(Append::new([two()]).unless(tag("order:1"), token)).await;
+            assert!(done.is_ok(), "{fault:?}: {done:?}");
+            faults.calm();
+            let moved = done.expect("done").token.expect("token");
+            assert!(log.source(&tag("order:1"), Some(&moved)).await.expect("delta").events.is_empty(), "{fault:?}: behind its own event");
+            assert_eq!(log.source(&tag("product:p"), None).await.expect("source").events.len(), 2, "{fault:?}");
+        }
+    }
+}
+
+/// Lost for good: in doubt, and the repeat from the base finds the truth, whichever it is.
+#[tokio::test]
+async fn what_stays_unanswered_is_in_doubt_and_the_repeat_settles_it() {
+    for (fault, landed) in [(Fault::LoseResponse, true), (Fault::LoseRequest, false), (Fault::Hang, false)] {
+        let table = Table::new("partition=order");
+        let faults = Faults::new(table.http(), 1);
+        let log = table.through(&faults).await;
+        faults.script(Rule::on("TransactWriteItems").suffer(fault.clone()));
+        let answer = log.append(Append::new([event("T", &["order:1"])])).await;
+        let Err(Error::InDoubt(doubt)) = answer else { panic!("{fault:?}: {answer:?}") };
+        faults.calm();
+        let other = table.log().await;
+        assert_eq!(other.source(&tag("order:1"), None).await.expect("source").events.len(), usize::from(landed), "{fault:?}");
+        other.append(Append::new([event("T", &["order:1"])])).await.expect("another's");
+        let base: fencepost::Base = doubt.base.to_string().parse().expect("base");
+        let first = other.append(Append::new([event("T", &["order:1"])]).again(doubt.commit, base.clone())).await.expect("again");
+        let count = other.source(&tag("order:1"), None).await.expect("source").events.len();
+        assert_eq!(count, 2, "{fault:?}");
+        let again = other.append(Append::new([event("T", &["order:1"])]).again(doubt.commit, base.clone())).await.expect("and again");
+        assert_eq!(first.positions, again.positions);
+        let reused = other.append(Append::new([event("U", &["order:1"])]).again(doubt.commit, base)).await;
+        assert!(matches!(reused, Err(Error::Refused(Refused::Reused { .. }))), "{reused:?}");
+    }
+}
+
+/// The try in doubt is still on its way when the repeat looks, and lands between two tries of the repeat: one commit all the same.
+#[tokio::test]
+async fn a_try_that_lands_while_it_is_repeated_is_one_commit() {
+    let table = Table::new("partition=order");
+    let faults = Faults::new(table.http(), 1);
+    let (gate, held) = (Gate::new(), Gate::new());
+    let slow = Timeouts { attempts: 1, attempt: Duration::from_millis(100), ..QUICK };
+    let log = support::open(table.builder().timeouts(slow).http_client(faults.http_client())).await.log().expect("log");
+    log.append(Append::new([event("T", &["order:1"])])).await.expect("warm");
+    faults.script(Rule::on("TransactWriteItems").nth(1).lose_request());
+    let answer = log.append(Append::new([event("T", &["order:1"])])).await;
+    let Err(Error::InDoubt(doubt)) = answer else { panic!("{answer:?}") };
+    // The repeat knows an older fence than the try in doubt did, so its own first try fails; meanwhile that one lands.
+    let near = Faults::new(table.http(), 2);
+    let other = table.through(&near).await;
+    near.script(Rule::on("TransactWriteItems").nth(1).pause_after(&gate));
+    near.script(Rule::on("TransactWriteItems").nth(2).pause_before(&held));
+    let moved = table.log().await;
+    let repeat = tokio::spawn({
+        let (commit, base) = (doubt.commit, doubt.base.clone());
+        async move {
+            other.source(&tag("order:1"), None).await.expect("remembers the fence");
+            moved.append(Append::new([event("U", &["order:1"])])).await.expect("which moves");
+            other.append(Append::new([event("T", &["order:1"])]).again(commit, base)).await
+        }
+    });
+    gate.reached(1).await;
+    gate.open();
+    held.reached(1).await;
+    let late =
+        table.log().await.append(Append::new([event("T", &["order:1"])]).again(doubt.commit, doubt.base.clone())).await.expect("lands");
+    held.open();
+    let again = repeat.await.expect("joins").expect("settled");
+    let count = table.log().await.source(&Query::item(["T"], ["order:1"]).expect("query"), None).await.expect("source").events.len();
+    assert_eq!(count, 2, "{late:?} and {again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_oracle_holds_in_a_storm() {
+    let table = Table::new("partition=p&cross=x,y");
+    let key: support::keyed::KeyOf = |tag| ["p", "x", "y"][tag.bytes().map(usize::from).sum::<usize>() % 3];
+    let mut logs: Vec<Arc<dyn EventLog>> = Vec::new();
+    let mut all = Vec::new();
+    for writer in 0..3 {
+        let faults = Faults::new(table.http(), 70 + writer);
+        let inner = table.through(&faults).await;
+        logs.push(Arc::new(support::keyed::Keyed { inner, key }));
+        all.push(faults);
+    }
+    for faults in &all {
+        let chances = Chances {
+            throttle: 0.03,
+            lose_request: 0.02,
+            lose_response: 0.04,
+            deliver_twice: 0.03,
+            conflict: 0.04,
+            hide_reasons: 0.1,
+            ..Chances::default()
+        };
+        faults.random(chances);
+    }
+    let options = Oracle { seed: 7, writers: 6, rounds: 8, types_only: false, all: false, ..Oracle::default() };
+    let report = oracle::run(&logs, options).await;
+    assert!(report.as_ref().is_ok_and(|report| report.conditional > 5), "{report:?}");
+}

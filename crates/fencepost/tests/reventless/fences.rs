@@ -1,0 +1,71 @@
+//! What is held: each role of a fence, beside a peer that moves it too, simple and composite.
+
+use fencepost::{After, Append, Expect, LoadOptions, Step, StreamName};
+
+use crate::*;
+
+#[tokio::test]
+async fn every_role_of_a_fence_holds() {
+    let table = Table::new("partition=order&cross=product");
+    let (log, other) = (table.log().await, table.log().await);
+    let fence = async |name: &str| table.get(&format!("fence#{name}"), "FENCE").await.get("v").cloned();
+    // The create guard: a fence that is not there stands at 0.
+    log.append(Append::new([event("T", &["order:1"])]).unless(tag("order:1"), After::Nothing)).await.expect("creates");
+    assert!(
+        log.append(Append::new([event("T", &["order:1"])]).unless(tag("order:1"), After::Nothing)).await.is_err_and(|e| e.is_conflict())
+    );
+    // Read and carried: checked and moved. Read and not carried: checked. Carried and not read: moved.
+    let token = log.source(&tag("product:p"), None).await.expect("source").token;
+    log.append(Append::new([event("T", &["order:2"])]).unless(tag("product:p"), token.clone())).await.expect("checks");
+    assert_eq!(fence("product:p").await, None, "checked, not moved");
+    other.append(Append::new([event("T", &["order:3", "product:p", "note:n"])])).await.expect("moves");
+    assert_eq!(fence("product:p").await, Some(Value::N("1".into())));
+    assert_eq!(fence("note:n").await, None, "a tag that no read returns it for is not moved");
+    assert!(log.append(Append::new([event("T", &["order:2"])]).unless(tag("product:p"), token)).await.is_err_and(|e| e.is_conflict()));
+}
+
+#[tokio::test]
+async fn a_peer_that_moves_a_fence_is_noticed_and_nothing_of_it_is_lowered() {
+    let table = Table::new("partition=order");
+    let log = table.log().await;
+    let typed = Query::item(["T"], ["order:1"]).expect("query");
+    log.append(Append::new([event("T", &["order:1"])])).await.expect("ours");
+    for query in [typed, tag("order:1")] {
+        let token = log.source(&query, None).await.expect("source").token;
+        // Late: below what stands there.
+        let position = "1719100800000-000001-550e8400-e29b-41d4-a716-446655440000";
+        table.peers("T", &["order:1"], position).await;
+        let outcome = log.append(Append::new([event("T", &["order:1"])]).unless(query.clone(), token.clone())).await;
+        assert!(outcome.as_ref().is_err_and(|e| e.is_conflict()), "{query:?}: {outcome:?}");
+        let stale = log.source(&query, Some(&token)).await;
+        assert!(matches!(stale, Err(Error::Refused(Refused::Foreign { .. }))), "a model from before it cannot be read on: {stale:?}");
+        let fresh = log.source(&query, None).await.expect("source");
+        assert!(fresh.events.iter().any(|event| event.recorded_at.to_string() == "2026-06-22T10:20:00Z"));
+        log.append(Append::new([event("T", &["order:1"])]).unless(query, fresh.token)).await.expect("decided again");
+        table.delete("order:1", position).await;
+    }
+}
+
+#[tokio::test]
+async fn composite_partitions_lie_and_are_fenced_as_the_peer_has_them() {
+    let table = Table::new("partition=env/platform&cross=plugin");
+    let store = table.open().await;
+    let log = store.log().expect("log");
+    let query = Query::tags(["platform:web", "env:prod"]).expect("query");
+    let token = log.source(&query, None).await.expect("source").token;
+    log.append(Append::new([event("T", &["plugin:z", "env:prod", "platform:web"])]).unless(query.clone(), token.clone()))
+        .await
+        .expect("append");
+    assert!(
+        log.append(Append::new([event("T", &["env:prod", "platform:web"])]).unless(query.clone(), token))
+            .await
+            .is_err_and(|e| e.is_conflict())
+    );
+    assert!(!table.get("fence#__dcb_composite__:prod/web", "FENCE").await.is_empty());
+    assert!(table.items().await.iter().any(|item| item["id"] == Value::S("prod/web".into()) && item.contains_key("event")));
+    assert_eq!(log.source(&tag("plugin:z"), None).await.expect("source").events.len(), 1);
+    let stream = StreamName::new("prod/web").expect("name");
+    store.streams().append(&stream, Step::new([event("T", &[])]).expect(Expect::Version(1))).await.expect("append");
+    assert_eq!(store.streams().load(&stream, LoadOptions::default()).await.expect("load").version, 2);
+    assert!(is_unsupported(&log.append(Append::new([event("T", &["env:a", "env:b"])])).await));
+}
