@@ -11,6 +11,7 @@ mod fences;
 mod items;
 mod limits;
 mod reads;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -49,6 +49,20 @@ pub(super) struct Run<'a> {
 impl Reventless {
     /// Appends; to a stream it also tells the stream's fence behind the commit.
     pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Cover>) -> Result<(Committed, Option<Seen>)> {
+        let mut run = self.begin(append, stream)?;
+        let done = self.settle_or_try(op, append, &mut run).await;
+        done.map_err(|error| self.in_doubt(&run, error))
+    }
+
+    /// The outcome of a commit that was recorded before. Only looks: nothing lands by it.
+    pub(super) async fn recorded_before(&self, op: &Op, append: &Append, stream: &Cover) -> Result<Option<(Committed, Option<Seen>)>> {
+        let mut run = self.begin(append, Some(stream))?;
+        let found = self.landed_before(op, &mut run).await;
+        found.map_err(|error| self.in_doubt(&run, error))
+    }
+
+    /// What an append wants, before anything is called.
+    pub(super) fn begin<'a>(&self, append: &Append, stream: Option<&'a Cover>) -> Result<Run<'a>> {
         let began = append.base().map(|base| Began::open(base, self.table())).transpose()?;
         let once = began.as_ref().map_or(append.commit_id().is_some(), |began| began.once);
         let commit = append.commit_id().unwrap_or_else(|| self.dynamo().env().new_commit_id());
@@ -58,13 +72,14 @@ impl Reventless {
             return Err(Refused::Foreign { what: "base", of, here }.into());
         }
         let repeats = began.as_ref().map(|began| began.stamp);
-        let mut run = Run { intent, boundary: None, known: BTreeMap::new(), doubt: began.is_some(), began, repeats, stream };
-        match self.settle_or_try(op, append, &mut run).await {
-            // Whatever went wrong since: a try that may have landed is not undone by it.
-            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) => {
-                Err(self.give_up(&run, Failure { error, doubt: false }))
-            }
-            done => done,
+        Ok(Run { intent, boundary: None, known: BTreeMap::new(), doubt: began.is_some(), began, repeats, stream })
+    }
+
+    /// Whatever went wrong since: a try that may have landed is not undone by it.
+    fn in_doubt(&self, run: &Run<'_>, error: Error) -> Error {
+        match error {
+            Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) => self.give_up(run, Failure { error, doubt: false }),
+            error => error,
         }
     }
 

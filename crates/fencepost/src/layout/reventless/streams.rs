@@ -134,6 +134,8 @@ impl Reventless {
                 Some(After::Token(token))
             }
             Expect::Version(wanted) => {
+                // What cannot be held is refused before the stream is read.
+                self.begin(&append, Some(&stream.cover))?.intent.check(0)?;
                 let (mut events, seen) = self.stream_since(op, &stream, None, self.0.options.reads).await?;
                 let token = self.stream_token(&stream, seen.clone());
                 if version(&seen) != wanted {
@@ -142,7 +144,7 @@ impl Reventless {
                     // A repeat may find its own events where the version was.
                     return match append.commit_id() {
                         None => Err(conflict),
-                        Some(_) => self.repeat_of(op, &stream, append, conflict).await,
+                        Some(_) => self.repeat_of(op, &stream, &append, conflict).await,
                     };
                 }
                 Some(After::Token(token))
@@ -165,19 +167,13 @@ impl Reventless {
     }
 
     /// The outcome of a commit that was recorded before, or the conflict.
-    async fn repeat_of(&self, op: &Op, stream: &Boundary, append: Append, conflict: Error) -> Result<Committed> {
-        // Nothing new may land: a condition that cannot hold, since the stream has events.
-        let append = append.unless(stream.query.clone(), After::Nothing);
-        match self.append_commit(op, &append, Some(&stream.cover)).await {
-            Err(Error::Conflict(_)) => Err(conflict),
-            Ok((mut committed, seen)) => {
-                let seen = self.stream_end(op, stream, seen, &committed, false).await?;
-                committed.version = seen.as_ref().map(version);
-                committed.units = op.units();
-                Ok(committed)
-            }
-            Err(error) => Err(error),
-        }
+    async fn repeat_of(&self, op: &Op, stream: &Boundary, append: &Append, conflict: Error) -> Result<Committed> {
+        let Some((mut committed, seen)) = self.recorded_before(op, append, &stream.cover).await? else { return Err(conflict) };
+        let seen = self.stream_end(op, stream, seen, &committed, false).await?;
+        committed.version = seen.as_ref().map(version);
+        committed.token = seen.map(|seen| self.stream_token(stream, seen));
+        committed.units = op.units();
+        Ok(committed)
     }
 
     /// The stream behind a commit. What the peer wrote is on no counter: where its traces show, events are counted.
