@@ -131,3 +131,51 @@ async fn the_oracle_holds_in_a_storm() {
     let report = oracle::run(&logs, options).await;
     assert!(report.as_ref().is_ok_and(|report| report.conditional > 5), "{report:?}");
 }
+
+/// A commit landed unanswered, and behind it another's, which the index does not show yet: the settled repeat's token is before that one.
+#[tokio::test]
+async fn the_token_of_a_settled_repeat_claims_nothing_that_its_index_hides() {
+    let (table, lag) = lagging("partition=order&cross=product");
+    let faults = Faults::new(table.http(), 1);
+    let log = table.through(&faults).await;
+    let query = tag("product:p");
+    let token = log.source(&query, None).await.expect("source").token;
+    faults.script(Rule::on("TransactWriteItems").lose_response());
+    let ours = Append::new([event("T", &["order:1", "product:p"])]).unless(query.clone(), token);
+    let Err(Error::InDoubt(doubt)) = log.append(ours.clone()).await else { panic!("no answer came") };
+    faults.calm();
+    lag.apply_all().await;
+    table.log().await.append(Append::new([event("T", &["order:2", "product:p"])])).await.expect("another's");
+    let again = async || log.append(ours.clone().again(doubt.commit, doubt.base.clone())).await;
+    let decided = async |token| log.append(Append::new([event("T", &["order:3", "product:p"])]).unless(query.clone(), token)).await;
+    match again().await {
+        Ok(done) => {
+            let outcome = decided(done.token.expect("token")).await;
+            assert!(!outcome.is_ok(), "decided without the other's event: {outcome:?}");
+        }
+        Err(error) => assert!(matches!(error, Error::InDoubt(_)), "recorded, so no other error will do: {error:?}"),
+    }
+    lag.apply_all().await;
+    let done = again().await.expect("all shows");
+    let Err(Error::Conflict(conflict)) = decided(done.token.expect("token")).await else { panic!("decided without the other's event") };
+    assert_eq!(conflict.events.len(), 1, "the other's alone");
+}
+
+/// The same where the peer wrote behind it: its position on the fence is nothing that was read.
+#[tokio::test]
+async fn the_token_of_a_settled_repeat_claims_nothing_of_the_peers() {
+    for query in [Query::item(["T"], ["order:1"]).expect("query"), tag("order:1")] {
+        let table = Table::embedded("partition=order");
+        let faults = Faults::new(table.http(), 1);
+        let log = table.through(&faults).await;
+        let token = log.source(&query, None).await.expect("source").token;
+        faults.script(Rule::on("TransactWriteItems").lose_response());
+        let ours = Append::new([event("T", &["order:1"])]).unless(query.clone(), token);
+        let Err(Error::InDoubt(doubt)) = log.append(ours.clone()).await else { panic!("no answer came") };
+        faults.calm();
+        table.peers("T", &["order:1"], PEERS).await;
+        let done = log.append(ours.again(doubt.commit, doubt.base)).await.expect("landed");
+        let outcome = log.append(Append::new([event("T", &["order:1"])]).unless(query.clone(), done.token.expect("token"))).await;
+        assert!(outcome.as_ref().is_err_and(|e| e.is_conflict()), "{query:?}: decided without the peer's event: {outcome:?}");
+    }
+}

@@ -33,8 +33,7 @@ async fn a_peer_that_moves_a_fence_is_noticed_and_nothing_of_it_is_lowered() {
     for query in [typed, tag("order:1")] {
         let token = log.source(&query, None).await.expect("source").token;
         // Late: below what stands there.
-        let position = "1719100800000-000001-550e8400-e29b-41d4-a716-446655440000";
-        table.peers("T", &["order:1"], position).await;
+        table.peers("T", &["order:1"], PEERS).await;
         let outcome = log.append(Append::new([event("T", &["order:1"])]).unless(query.clone(), token.clone())).await;
         assert!(outcome.as_ref().is_err_and(|e| e.is_conflict()), "{query:?}: {outcome:?}");
         let stale = log.source(&query, Some(&token)).await;
@@ -42,7 +41,7 @@ async fn a_peer_that_moves_a_fence_is_noticed_and_nothing_of_it_is_lowered() {
         let fresh = log.source(&query, None).await.expect("source");
         assert!(fresh.events.iter().any(|event| event.recorded_at.to_string() == "2026-06-22T10:20:00Z"));
         log.append(Append::new([event("T", &["order:1"])]).unless(query, fresh.token)).await.expect("decided again");
-        table.delete("order:1", position).await;
+        table.delete("order:1", PEERS).await;
     }
 }
 

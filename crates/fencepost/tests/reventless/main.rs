@@ -22,11 +22,14 @@ use std::time::Duration;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue as Value;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
-use fencepost::testing::Faults;
+use fencepost::testing::{Faults, Lag};
 use fencepost::{Engine, Env, Error, Event, EventLog, Query, Refused, Store, Timeouts, Units};
 
 const QUICK: Timeouts =
     Timeouts { connect: Duration::from_secs(1), attempt: Duration::from_millis(300), operation: Duration::from_secs(20), attempts: 4 };
+
+/// Where an event of the peer's stands: long ago.
+const PEERS: &str = "1719100800000-000001-550e8400-e29b-41d4-a716-446655440000";
 
 type Item = HashMap<String, Value>;
 
@@ -130,6 +133,13 @@ impl Table {
     async fn items(&self) -> Vec<Item> {
         self.client().scan().table_name(&self.name).consistent_read(true).send().await.expect("scan").items.unwrap_or_default()
     }
+}
+
+/// A table whose replica and indexes show of each write only what the test lets through.
+fn lagging(parameters: &str) -> (Table, Lag) {
+    let [first, second] = [(), ()].map(|()| Engine::memory().expect("engine").keep_tokens().http_client());
+    let lag = Lag::new(first, second, 1);
+    (Table::on(lag.http_client(), parameters), lag)
 }
 
 fn golden(name: &str) -> Item {

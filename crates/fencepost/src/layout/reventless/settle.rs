@@ -10,6 +10,7 @@ use super::item::{self, Once};
 use super::place::Cover;
 use super::plan::Part;
 use super::position::{At, floor};
+use super::token::Began;
 use super::{Reads, Reventless};
 use crate::dynamo::item::{Attributes, Item, text};
 use crate::dynamo::{Find, Freshness, Op, Range, Verdict};
@@ -150,6 +151,9 @@ impl Reventless {
         if let Some(exact) = exact.filter(|_| landed == stamp) {
             return Ok(Some(self.landed(op, run, stamp, exact)));
         }
+        // It landed. What stands behind it may not show yet: then the answer is still out, and nobody may say that nothing was recorded.
+        run.doubt = true;
+        run.began = Some(Began { table: self.table().into(), id: run.intent.first_id().into(), stamp: landed, once: run.intent.once });
         let mut covers = BTreeMap::new();
         for (cover, seen) in run.boundary.iter().flat_map(|b| &b.model) {
             let then = match run.intent.touches.contains_key(cover) && landed > seen.stamp {

@@ -85,12 +85,7 @@ impl Reventless {
                     Some(read) => break read,
                     None => {
                         attempt += 1;
-                        let pause = self.dynamo().pause(attempt, Reason::Unreachable);
-                        if attempt >= LOOKS || op.is_over(pause) {
-                            let message = format!("{} does not show yet all that its fence counts: decide later", cover.id());
-                            return Err(Error::unavailable(Reason::Throttled, message));
-                        }
-                        self.dynamo().env().sleep(pause).await;
+                        self.wait_for_all(op, cover, attempt).await?;
                         // The peer may have moved it; ours only adds.
                         fences.extend(self.fences(op, [cover], Freshness::Strong).await?);
                     }
@@ -117,6 +112,17 @@ impl Reventless {
         all.sort_by_key(|event| event.at);
         all.dedup_by_key(|event| event.at);
         Ok(Looked { events: all, covers, foreign: any_foreign })
+    }
+
+    /// A pause before a cover is looked at again, if it may be.
+    async fn wait_for_all(&self, op: &Op, cover: &Cover, attempt: u32) -> Result<()> {
+        let pause = self.dynamo().pause(attempt, Reason::Unreachable);
+        if attempt >= LOOKS || op.is_over(pause) {
+            let message = format!("{} does not show yet all that its fence counts: decide later", cover.id());
+            return Err(Error::unavailable(Reason::Throttled, message));
+        }
+        self.dynamo().env().sleep(pause).await;
+        Ok(())
     }
 
     /// The events of a cover that its fence stands for, and how many of them all are the peer's. None: not all of them show yet.
@@ -166,24 +172,41 @@ impl Reventless {
         Ok(held.covers.values().zip(fences).all(|(seen, fence)| seen.holds(&fence)))
     }
 
-    /// A cover as it stood right after a commit of ours that moved it, with this stamp.
+    /// A cover as it stood right after a commit of ours that moved it, with this stamp, for one who had seen it so before.
     pub(super) async fn as_of(&self, op: &Op, cover: &Cover, seen: &Seen, stamp: u64) -> Result<Seen> {
-        let fence = self.fences(op, [cover], Freshness::Strong).await?.remove(cover).unwrap_or_default();
-        let later = self.on_cover(op, cover, Some(stamp), fence.more > 0, Freshness::Strong).await?;
-        let later: Vec<&Stored> = later.iter().filter(|event| event.is_ours() && event.at.stamp <= fence.stamp).collect();
-        let commits: BTreeSet<CommitId> = later.iter().map(|event| event.at.commit).collect();
-        let homes: BTreeSet<CommitId> = later.iter().filter(|event| event.id == cover.id()).map(|event| event.at.commit).collect();
+        let (home, mut attempt) = (self.settings().is_home(cover), 0);
+        // A partition is read strongly, and may be read from the commit on; an index must show all that came since it was seen.
+        let from = if home && seen.stamp == 0 { stamp.saturating_sub(1) } else { seen.stamp };
+        let (fence, since) = loop {
+            let fence = self.fences(op, [cover], Freshness::Strong).await?.remove(cover).unwrap_or_default();
+            let mut since = self.on_cover(op, cover, Some(from), fence.more > seen.more, Freshness::Strong).await?;
+            since.retain(|event| event.is_ours() && event.at.stamp <= fence.stamp);
+            if home || since.len() as u64 + seen.count >= fence.count {
+                break (fence, since);
+            }
+            attempt += 1;
+            self.wait_for_all(op, cover, attempt).await?;
+        };
+        let (later, then): (Vec<&Stored>, Vec<&Stored>) = since.iter().partition(|event| event.at.stamp > stamp);
+        let commits = |events: &[&Stored]| events.iter().map(|event| event.at.commit).collect::<BTreeSet<CommitId>>();
+        let homes = later.iter().filter(|event| event.id == cover.id()).copied().collect::<Vec<_>>();
         let hidden = later.iter().filter(|event| self.settings().fences(&event.written).get(cover) == Some(&true)).count() as u64;
-        let moved: BTreeSet<&str> = later.iter().map(|event| event.recorded.event_type.as_str()).collect();
-        let mut then = fence.seen(seen.asked().as_ref(), seen.foreign);
-        then.version = fence.version.saturating_sub(commits.len() as u64);
-        then.count = fence.count.saturating_sub(later.len() as u64);
-        then.home_version = fence.home_version.saturating_sub(homes.len() as u64);
-        then.more = fence.more.saturating_sub(hidden);
-        then.stamp = stamp;
-        // A type that moved since is not as it was then: anything that is not now will do.
-        then.types.iter_mut().filter(|(of, _)| moved.contains(of.as_str())).for_each(|(_, at)| *at = (0, None));
-        Ok(then)
+        let counted = |all: u64, later: usize| all.saturating_sub(later as u64);
+        let mut known = fence.seen(seen.asked().as_ref(), seen.foreign);
+        known.version = counted(fence.version, commits(&later).len());
+        known.count = counted(fence.count, later.len());
+        known.home_version = counted(fence.home_version, commits(&homes).len());
+        known.more = fence.more.saturating_sub(hidden);
+        known.stamp = stamp;
+        // What moved a type since, or nobody of ours, is nothing that was seen: anything that is not now will do.
+        let (ours, moved) = (commits(&then), later.iter().map(|event| event.recorded.event_type.as_str()).collect::<BTreeSet<_>>());
+        let was_seen = |of: &String, position: &Option<String>| {
+            let before = seen.types.get(of).is_some_and(|(_, before)| before == position);
+            let by_ours = position.as_deref().and_then(At::parse).is_some_and(|at| ours.contains(&at.commit));
+            !moved.contains(of.as_str()) && (before || by_ours || position.is_none())
+        };
+        known.types.iter_mut().filter(|(of, (_, position))| !was_seen(of, position)).for_each(|(_, at)| *at = (0, None));
+        Ok(known)
     }
 }
 

@@ -179,7 +179,7 @@ impl Reventless {
     /// The stream behind a commit. What the peer wrote is on no counter: where its traces show, events are counted.
     async fn stream_end(&self, op: &Op, stream: &Boundary, seen: Option<Seen>, committed: &Committed, read: bool) -> Result<Option<Seen>> {
         let Some(mut seen) = seen else { return Ok(None) };
-        let foreign = seen.types.values().any(|(version, position)| *version == 0 && position.is_some());
+        let foreign = seen.types.values().any(|(version, _)| *version == 0);
         if !read && foreign {
             let last = committed.last();
             let all = self.on_cover(op, &stream.cover, None, seen.more > 0, Freshness::Strong).await?;
