@@ -68,3 +68,18 @@ async fn composite_partitions_lie_and_are_fenced_as_the_peer_has_them() {
     assert_eq!(store.streams().load(&stream, LoadOptions::default()).await.expect("load").version, 2);
     assert!(is_unsupported(&log.append(Append::new([event("T", &["env:a", "env:b"])])).await));
 }
+
+/// Nothing was there at all, and the peer comes first: its fence has no counter, and tells all the same.
+#[tokio::test]
+async fn the_peers_first_event_on_a_tag_is_never_decided_over() {
+    let table = Table::new("partition=order");
+    let log = table.log().await;
+    let token = log.source(&tag("order:1"), None).await.expect("source").token;
+    assert!(log.unchanged(&token).await.expect("unchanged").value);
+    table.peers("T", &["order:1"], PEERS).await;
+    assert!(!log.unchanged(&token).await.expect("unchanged").value);
+    let outcome = log.append(Append::new([event("T", &["order:1"])]).unless(tag("order:1"), token.clone())).await;
+    assert!(outcome.as_ref().is_err_and(|e| e.is_conflict()), "{outcome:?}");
+    let delta = log.source(&tag("order:1"), Some(&token)).await;
+    assert!(matches!(delta, Err(Error::Refused(Refused::Foreign { .. }))), "a model from before it cannot be read on: {delta:?}");
+}
