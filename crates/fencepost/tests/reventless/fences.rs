@@ -83,3 +83,18 @@ async fn the_peers_first_event_on_a_tag_is_never_decided_over() {
     let delta = log.source(&tag("order:1"), Some(&token)).await;
     assert!(matches!(delta, Err(Error::Refused(Refused::Foreign { .. }))), "a model from before it cannot be read on: {delta:?}");
 }
+
+#[tokio::test]
+async fn a_replica_that_lags_hides_no_event_of_the_peers_from_a_decision() {
+    for consistency in ["escalate", "eventual"] {
+        let (table, lag) = lagging(&format!("partition=order&consistency={consistency}"));
+        let log = table.log().await;
+        log.append(Append::new([event("T", &["order:1"])])).await.expect("ours");
+        lag.apply_all().await;
+        table.peers("T", &["order:1"], PEERS).await;
+        for query in [Query::item(["T"], ["order:1"]).expect("query"), tag("order:1")] {
+            let seen = log.source(&query, None).await.expect("source");
+            assert_eq!(seen.events.len(), 2, "{consistency}: {query:?}");
+        }
+    }
+}

@@ -134,7 +134,12 @@ impl Reventless {
         freshness: Freshness,
     ) -> Result<Option<(Vec<Stored>, u64)>> {
         let (after, count, more) = before.map_or((0, 0, 0), |seen| (seen.stamp, seen.count, seen.more));
-        let mut events = self.on_cover(op, cover, before.map(|seen| seen.stamp), fence.more > more, freshness).await?;
+        let read = async |freshness| self.on_cover(op, cover, before.map(|seen| seen.stamp), fence.more > more, freshness).await;
+        let mut events = read(freshness).await?;
+        // The peer counts nothing: what it left on the fence and a replica does not show is read strongly.
+        if freshness == Freshness::Eventual && self.settings().is_home(cover) && !explained(before, (types, fence), &events) {
+            events = read(Freshness::Strong).await?;
+        }
         let ours = events.iter().filter(|event| event.is_ours() && event.at.stamp > after && event.at.stamp <= fence.stamp).count() as u64;
         if ours < fence.count - count.min(fence.count) {
             return Ok(None);
@@ -208,6 +213,17 @@ impl Reventless {
         known.types.iter_mut().filter(|(of, (_, position))| !was_seen(of, position)).for_each(|(_, at)| *at = (0, None));
         Ok(known)
     }
+}
+
+/// Whether every position that the fence has of what was asked for was seen before, or is of a commit that was read.
+fn explained(before: Option<&Seen>, (types, fence): (Option<&BTreeSet<String>>, &Fence), events: &[Stored]) -> bool {
+    let commits: BTreeSet<CommitId> = events.iter().map(|event| event.at.commit).collect();
+    let seen = |of: &String, position: &String| {
+        before.and_then(|before| before.types.get(of)).is_some_and(|(_, seen)| seen.as_ref() == Some(position))
+    };
+    let asked = fence.positions.iter().filter(|(of, _)| types.is_none_or(|types| types.contains(*of)));
+    let mut unknown = asked.filter(|(of, position)| !seen(of, position));
+    unknown.all(|(_, position)| At::parse(position).is_some_and(|at| commits.contains(&at.commit)))
 }
 
 /// A model that was read before the peer wrote on its covers cannot be read on: where the peer puts an event, it may lie before what was
