@@ -179,3 +179,34 @@ async fn the_token_of_a_settled_repeat_claims_nothing_of_the_peers() {
         assert!(outcome.as_ref().is_err_and(|e| e.is_conflict()), "{query:?}: decided without the peer's event: {outcome:?}");
     }
 }
+
+/// The try in doubt lands between the repeat's last look for it and its look at what is in the way: that is itself, and no conflict.
+#[tokio::test]
+async fn a_repeat_that_meets_its_own_commit_is_told_no_conflict() {
+    let table = Table::new("partition=order");
+    let typed = Query::item(["T"], ["order:1"]).expect("query");
+    let faults = Faults::new(table.http(), 1);
+    let slow = Timeouts { attempts: 1, ..QUICK };
+    let log = support::open(table.builder().timeouts(slow).http_client(faults.http_client())).await.log().expect("log");
+    let token = log.source(&typed, None).await.expect("source").token;
+    faults.script(Rule::on("TransactWriteItems").nth(1).lose_request());
+    let ours = Append::new([event("T", &["order:1"])]).unless(typed.clone(), token);
+    let Err(Error::InDoubt(doubt)) = log.append(ours.clone()).await else { panic!("no answer came") };
+    let ours = ours.again(doubt.commit, doubt.base);
+    // What does not match moved the fence: the repeat's first try fails, it looks for its commit, and then at what came.
+    table.log().await.append(Append::new([event("U", &["order:1"])])).await.expect("another's");
+    let near = Faults::new(table.http(), 2);
+    let other = support::open(table.builder().http_client(near.http_client())).await.log().expect("log");
+    let gate = Gate::new();
+    near.script(Rule::on("Query").nth(2).pause_after(&gate));
+    let repeat = tokio::spawn({
+        let ours = ours.clone();
+        async move { other.append(ours).await }
+    });
+    gate.reached(1).await;
+    let late = table.log().await.append(ours).await.expect("lands");
+    gate.open();
+    let again = repeat.await.expect("joins");
+    assert_eq!(again.as_ref().ok().map(|done| &done.positions), Some(&late.positions), "{again:?}");
+    assert_eq!(table.log().await.source(&typed, None).await.expect("source").events.len(), 1);
+}

@@ -106,9 +106,10 @@ impl Reventless {
         self.unless_recorded(op, run, conflict).await.map(Some)
     }
 
-    /// Under an id of the caller's it may have been recorded when the condition still held: then that is the answer.
+    /// It may have been recorded when the condition still held, under an id of the caller's, or by a try in doubt that landed since it was
+    /// last looked for, and is itself what is in the way: then that is the answer.
     async fn unless_recorded(&self, op: &Op, run: &mut Run<'_>, conflict: Error) -> Result<(Committed, Option<Seen>)> {
-        match run.intent.once {
+        match run.intent.once || run.repeats.is_some() || run.doubt {
             true => self.landed_before(op, run).await?.ok_or(conflict),
             false => Err(conflict),
         }
