@@ -210,3 +210,37 @@ async fn a_repeat_that_meets_its_own_commit_is_told_no_conflict() {
     assert_eq!(again.as_ref().ok().map(|done| &done.positions), Some(&late.positions), "{again:?}");
     assert_eq!(table.log().await.source(&typed, None).await.expect("source").events.len(), 1);
 }
+
+/// An event without a tag moves no fence that would keep a second try out: the key alone does, so a repeat keeps to it.
+#[tokio::test]
+async fn a_repeat_of_untagged_events_under_a_condition_is_one_commit() {
+    let table = Table::new("partition=order");
+    // Held by the fence of order:1, which moves, and matched by nothing.
+    let query = Query::tags(["order:1", "note:n"]).expect("query");
+    let faults = Faults::new(table.http(), 1);
+    let slow = Timeouts { attempts: 1, ..QUICK };
+    let log = support::open(table.builder().timeouts(slow).http_client(faults.http_client())).await.log().expect("log");
+    let moves = table.log().await;
+    moves.append(Append::new([event("U", &["order:1"])])).await.expect("first");
+    let old = log.source(&query, None).await.expect("source").token;
+    moves.append(Append::new([event("U", &["order:1"])])).await.expect("second");
+    faults.script(Rule::on("TransactWriteItems").nth(2).lose_request());
+    let ours = |token| Append::new([event("T", &[])]).unless(query.clone(), token);
+    let Err(Error::InDoubt(doubt)) = log.append(ours(old.clone())).await else { panic!("no answer came") };
+    // The try in doubt, which knew the second move, is under way still when the repeat, which does not, goes out.
+    let near = Faults::new(table.http(), 2);
+    let other = support::open(table.builder().http_client(near.http_client())).await.log().expect("log");
+    let new = other.source(&query, None).await.expect("source").token;
+    let gate = Gate::new();
+    near.script(Rule::on("Query").nth(1).pause_after(&gate));
+    let late = tokio::spawn({
+        let late = ours(new).again(doubt.commit, doubt.base.clone());
+        async move { other.append(late).await }
+    });
+    gate.reached(1).await;
+    let again = table.log().await.append(ours(old).again(doubt.commit, doubt.base)).await.expect("lands");
+    gate.open();
+    let late = late.await.expect("joins").expect("settled");
+    assert_eq!(late.positions, again.positions);
+    assert_eq!(table.items().await.iter().filter(|item| item["id"] == Value::S("dcb".into())).count(), 1);
+}

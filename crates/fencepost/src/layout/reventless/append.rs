@@ -124,7 +124,10 @@ impl Reventless {
                 }
                 Err(failure) => return Err(self.give_up(run, failure)),
             }
-            stamp = self.stamp_after(run)?;
+            // Where no fence moves, only the key keeps the try in doubt and this one apart.
+            if run.repeats.is_none() || !run.intent.touches.is_empty() {
+                stamp = self.stamp_after(run)?;
+            }
             // The pause keeps writers who met from meeting again.
             let pause = self.dynamo().pause(attempt, Reason::Unreachable);
             if op.is_over(pause) {
