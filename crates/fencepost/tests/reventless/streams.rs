@@ -19,3 +19,26 @@ async fn a_step_that_cannot_be_held_is_refused_before_the_stream_is_read() {
     }
     assert_eq!(faults.log().len(), before, "no call was made");
 }
+
+/// An index shows the second event and not the first: it is not the stream's first for that.
+#[tokio::test]
+async fn versions_of_a_stream_over_partitions_are_right_while_its_index_lags() {
+    let (table, lag) = lagging("partition=order&cross=product");
+    let store = table.open().await;
+    lag.apply_all().await;
+    for order in ["order:1", "order:2"] {
+        store.log().expect("log").append(Append::new([event("T", &[order, "product:p"])])).await.expect("append");
+    }
+    for pending in lag.pending().iter().filter(|pending| pending.key.contains("\"order:2\"")) {
+        lag.apply(pending.id).await;
+    }
+    let stream = StreamName::new("product:p").expect("name");
+    let read = async || store.streams().read_stream(&stream, StreamReadOptions::default()).await;
+    let versions = |read: Vec<fencepost::Recorded>| read.iter().map(|event| event.version).collect::<Vec<_>>();
+    match read().await {
+        Ok(events) => assert_eq!(versions(events), [Some(1), Some(2)]),
+        Err(error) => assert!(matches!(error, Error::Unavailable(_)), "{error:?}"),
+    }
+    lag.apply_all().await;
+    assert_eq!(versions(read().await.expect("all shows")), [Some(1), Some(2)]);
+}

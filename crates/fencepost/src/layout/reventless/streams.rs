@@ -208,13 +208,18 @@ impl Reventless {
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
         let (after, limit) = (options.after, options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)));
-        if options.direction == Direction::Backwards {
-            // A version counts from the first event: all are read.
+        // A version counts from the first event, so from the last back all are read; and what an index shows must be counted.
+        if options.direction == Direction::Backwards || !self.settings().is_home(&stream.cover) {
+            let backwards = options.direction == Direction::Backwards;
             let all = async move {
                 let op = self.dynamo().long_op();
                 let (mut events, _) = self.stream_since(&op, &stream, None, self.0.options.reads).await?;
-                events.retain(|event| after.is_none_or(|after| event.version.is_some_and(|own| own < after)));
-                Ok::<_, Error>(stream::iter(events.into_iter().rev().take(limit).map(Ok)))
+                let behind = |own: u64, after: u64| if backwards { own < after } else { own > after };
+                events.retain(|event| after.is_none_or(|after| event.version.is_some_and(|own| behind(own, after))));
+                if backwards {
+                    events.reverse();
+                }
+                Ok::<_, Error>(stream::iter(events.into_iter().take(limit).map(Ok)))
             };
             return stream::once(all).try_flatten().boxed();
         }
