@@ -14,6 +14,7 @@ mod reads;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
+mod verify;
 
 use std::collections::HashMap;
 use std::sync::Arc;

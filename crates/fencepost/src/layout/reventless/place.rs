@@ -28,6 +28,13 @@ impl Cover {
             Cover::Composite(value) => value,
         }
     }
+    /// Whose fence has this name.
+    pub(super) fn of_fence(name: &str) -> Option<Cover> {
+        match name.strip_prefix(COMPOSITE).and_then(|rest| rest.strip_prefix(':')) {
+            Some(value) => Some(Cover::Composite(value.to_owned())),
+            None => Tag::new(name).ok().map(Cover::Tag),
+        }
+    }
     /// The fence's name, without what says that it is a fence.
     pub(super) fn fence(&self) -> String {
         match self {
@@ -75,7 +82,7 @@ impl Settings {
         }
     }
 
-    fn is_declared(&self, tag: &Tag) -> bool {
+    pub(super) fn is_declared(&self, tag: &Tag) -> bool {
         let key = tag.as_str().split_once(':').map_or("", |(key, _)| key);
         self.cross.contains(key) || matches!(&self.partition, Partition::Key(own) if own == key)
     }

@@ -63,7 +63,8 @@ impl Reventless {
 
     fn shelf(&self, cover: &Cover) -> Result<Shelf> {
         Ok(match cover {
-            Cover::Tag(tag) if !self.settings().is_home(cover) => {
+            // Of a key that is not declared there is no index: such a tag may still be the partition of events that have no other.
+            Cover::Tag(tag) if !self.settings().is_home(cover) && self.settings().is_declared(tag) => {
                 let (key, value) = split(tag)?;
                 Shelf::Index(format!("{TAG}{key}"), value.into())
             }
