@@ -1,6 +1,8 @@
 //! What is refused, and what a table was declared with.
 
 use fencepost::{Append, Metadata};
+use fencepost::{Delivery, From, IndexOptions};
+use futures::StreamExt;
 
 use crate::*;
 
@@ -53,4 +55,20 @@ async fn settings_are_recorded_with_the_table_and_held_against_the_url() {
     assert!(matches!(swapped, Err(Error::Refused(Refused::Differs { what: "partition", .. }))), "{swapped:?}");
     let undeclared = Table::new("untagged=scan").builder().open().await.map(drop);
     assert!(matches!(&undeclared, Err(Error::Refused(Refused::Url { why })) if why.contains("partition=")), "{undeclared:?}");
+}
+
+/// A partition longer than a tag could be in no series of the feed: refused, before it is recorded and never fed.
+#[tokio::test]
+async fn a_composite_partition_that_no_feed_can_name_is_refused() {
+    let table = Table::new("partition=a/b");
+    let store = table.open().await;
+    let long = |letters: usize| event("T", &[&format!("a:{}", "x".repeat(letters)), &format!("b:{}", "y".repeat(600))]);
+    for letters in [424, 1_000] {
+        let refused = store.log().expect("log").append(Append::new([long(letters)])).await;
+        assert!(matches!(refused, Err(Error::Refused(Refused::TooLong { limit: 1_024, .. }))), "{letters}: {refused:?}");
+    }
+    store.log().expect("log").append(Append::new([long(423)])).await.expect("1,024 bytes");
+    store.index().expect("index").run(&IndexOptions::default().until_caught_up(), &|_| ()).await.expect("indexes");
+    let fed = store.feed().expect("feed").subscribe(From::Start, Query::all()).next().await;
+    assert!(matches!(fed, Some(Ok(Delivery::Event { .. }))), "{fed:?}");
 }

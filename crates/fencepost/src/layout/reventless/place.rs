@@ -11,6 +11,8 @@ use crate::query::{Query, QueryItem};
 
 /// The partition of events without a tag.
 pub(super) const UNTAGGED: &str = "dcb";
+/// A tag has at most so many bytes.
+const TAG_BYTES: usize = 1_024;
 const COMPOSITE: &str = "__dcb_composite__";
 
 /// What has a fence: a tag, or a partition of several tags' values.
@@ -131,7 +133,13 @@ impl Settings {
                 return Err(Refused::Unsupported { what, remedy }.into());
             }
         }
-        Ok(())
+        // The feed names a series by its partition, and a name is no longer than a tag.
+        match self.home(tags) {
+            Some(Cover::Composite(id)) if id.len() > TAG_BYTES => {
+                Err(Refused::TooLong { what: "composite partition", bytes: id.len(), limit: TAG_BYTES }.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// One cover for each item, so that every event that matches moves one of them; with the types that are asked of it, none meaning any.
