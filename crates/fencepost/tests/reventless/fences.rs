@@ -1,5 +1,6 @@
 //! What is held: each role of a fence, beside a peer that moves it too, simple and composite.
 
+use fencepost::testing::{Gate, Rule};
 use fencepost::{After, Append, Expect, LoadOptions, Step, StreamName};
 
 use crate::*;
@@ -97,4 +98,27 @@ async fn a_replica_that_lags_hides_no_event_of_the_peers_from_a_decision() {
             assert_eq!(seen.events.len(), 2, "{consistency}: {query:?}");
         }
     }
+}
+
+/// What the peer wrote long ago makes no read wait for writers of ours: they count, and their moves are judged at the append.
+#[tokio::test]
+async fn a_read_of_old_events_of_the_peers_is_not_held_up_by_writers_of_ours() {
+    let table = Table::new("partition=order");
+    let other = table.log().await;
+    table.peers("T", &["order:1"], PEERS).await;
+    let faults = Faults::new(table.http(), 1);
+    let log = support::open(table.builder().http_client(faults.http_client())).await.log().expect("log");
+    let gate = Gate::new();
+    faults.script(Rule::on("Query").nth(1).pause_after(&gate));
+    let reading = tokio::spawn({
+        let log = log.clone();
+        async move { log.source(&tag("order:1"), None).await }
+    });
+    gate.reached(1).await;
+    other.append(Append::new([event("U", &["order:1"])])).await.expect("ours");
+    gate.open();
+    let seen = reading.await.expect("joins").expect("source");
+    assert_eq!((seen.events.len(), faults.calls("Query")), (1, 1), "read once");
+    let outcome = log.append(Append::new([event("T", &["order:1"])]).unless(tag("order:1"), seen.token)).await;
+    assert!(outcome.as_ref().is_err_and(|e| e.is_conflict()), "and what came meanwhile is in the way: {outcome:?}");
 }

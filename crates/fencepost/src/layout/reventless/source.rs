@@ -152,10 +152,12 @@ impl Reventless {
             events.retain(Stored::is_ours);
             return Ok(Some((events, before.foreign)));
         }
-        // The peer counts nothing: what it wrote is whole only if the fence stood still meanwhile.
+        // The peer counts nothing: what it wrote is whole only if it left the fence alone meanwhile. What ours moved is judged at the append.
         if foreign > 0 {
-            let again = self.fences(op, [cover], Freshness::Strong).await?;
-            if again.get(cover).is_none_or(|again| !fence.seen(types, 0).holds(again)) {
+            let again = self.fences(op, [cover], Freshness::Strong).await?.remove(cover).unwrap_or_default();
+            let by_ours = |of: &String| again.versions.get(of) != fence.versions.get(of);
+            let mut asked = again.positions.iter().filter(|(of, _)| types.is_none_or(|types| types.contains(*of)));
+            if asked.any(|(of, position)| fence.positions.get(of) != Some(position) && !by_ours(of)) {
                 return Ok(None);
             }
         }
