@@ -86,3 +86,22 @@ async fn reads_are_lazy_in_batches_and_each_event_comes_once() {
     let first = log.read(&tag("order:1"), ReadOptions::default().limit(3)).collect::<Vec<_>>().await;
     assert!(first.len() == 3 && calls().0 - before.0 <= 2, "a page of the partition, and one of its pointers");
 }
+
+/// Keys cost little and events much: a page of keys is no longer than a batch, so that the first event comes after one.
+#[tokio::test]
+async fn reads_of_an_index_are_lazy_too() {
+    let table = Table::new("partition=order&cross=product");
+    let faults = Faults::new(table.http(), 1);
+    let log = table.through(&faults).await;
+    for order in 0..5 {
+        let some = (0..60).map(|_| event("T", &[&format!("order:{order}"), "product:p"]));
+        log.append(Append::new(some)).await.expect("append");
+    }
+    for (options, met) in [(ReadOptions::default(), 1), (ReadOptions::default().limit(3), 3)] {
+        let before = faults.calls("BatchGetItem");
+        let query = tag("product:p");
+        let first = log.read(&query, options).take(met).collect::<Vec<_>>().await;
+        assert_eq!((first.len(), faults.calls("BatchGetItem") - before), (met, 1), "{options:?}");
+    }
+    assert_eq!(log.read_all(&tag("product:p"), ReadOptions::default()).await.expect("read").len(), 300);
+}

@@ -27,6 +27,9 @@ pub(super) fn freshness(consistency: Consistency) -> Freshness {
     }
 }
 
+/// Keys in a page: what one batch fetches.
+const KEYS: i32 = 100;
+
 /// One of the places where events of a cover are found.
 #[derive(Debug, Clone)]
 enum Shelf {
@@ -195,6 +198,11 @@ impl Reventless {
         });
         // Types and further tags are looked at here, so a page is larger than what is wanted of it.
         let limit = options.limit.and_then(|limit| i32::try_from(limit.saturating_mul(4).clamp(16, 1_000)).ok());
+        // All that a page of keys names is fetched before its first event is handed over.
+        let limit = match shelf {
+            Shelf::Partition(_) => limit,
+            Shelf::Index(..) | Shelf::Pointers(_) => Some(limit.unwrap_or(KEYS).min(KEYS)),
+        };
         let fresh = freshness(options.consistency);
         let find = Find { reverse: backwards, limit, ..self.find(&shelf, range, fresh) };
         let pages = stream::try_unfold(Some(None), move |next| {
