@@ -1,5 +1,6 @@
 //! What is refused, and what a table was declared with.
 
+use fencepost::After;
 use fencepost::{Append, Metadata};
 use fencepost::{Delivery, From, IndexOptions};
 use futures::StreamExt;
@@ -71,4 +72,36 @@ async fn a_composite_partition_that_no_feed_can_name_is_refused() {
     store.index().expect("index").run(&IndexOptions::default().until_caught_up(), &|_| ()).await.expect("indexes");
     let fed = store.feed().expect("feed").subscribe(From::Start, Query::all()).next().await;
     assert!(matches!(fed, Some(Ok(Delivery::Event { .. }))), "{fed:?}");
+}
+
+/// An expression may have 4 KB: more types at once are refused as what they are.
+#[tokio::test]
+async fn more_types_than_an_expression_holds_are_refused_with_the_limit() {
+    let table = Table::new("partition=order");
+    let faults = Faults::new(table.http(), 1);
+    let log = table.through(&faults).await;
+    let names: Vec<String> = (0..150).map(|n| format!("Type{n}")).collect();
+    let query = Query::item(&names, ["order:1"]).expect("query");
+    let before = faults.log().len();
+    let refused = log.append(Append::new([event("T", &["order:1"])]).unless(query, After::Nothing)).await;
+    assert!(matches!(refused, Err(Error::Refused(Refused::TooLong { limit: 4_096, .. }))), "{refused:?}");
+    let refused = log.append(Append::new(names[..90].iter().map(|name| event(name, &["order:1"])))).await;
+    assert!(matches!(refused, Err(Error::Refused(Refused::TooLong { limit: 4_096, .. }))), "{refused:?}");
+    assert_eq!(faults.log().len(), before, "no call was made");
+    let some = Query::item(&names[..40], ["order:1"]).expect("query");
+    log.append(Append::new([event("T", &["order:1"])]).unless(some, After::Nothing)).await.expect("forty fit");
+}
+
+/// The first event of a commit lists its partitions: what it says of them is part of its size.
+#[tokio::test]
+async fn the_list_of_partitions_counts_for_the_size_of_the_first_event() {
+    let table = Table::new("partition=order");
+    let faults = Faults::new(table.http(), 1);
+    let log = table.through(&faults).await;
+    let mut events = vec![Event::new("T", format!("\"{}\"", "x".repeat(370_000))).and_then(|e| e.tag("order:0")).expect("event")];
+    events.extend((0..48).map(|n| event("T", &[&format!("order:{n:0>1000}")])));
+    let before = faults.log().len();
+    let refused = log.append(Append::new(events)).await;
+    assert!(matches!(refused, Err(Error::Refused(Refused::TooLong { .. }))), "{refused:?}");
+    assert_eq!(faults.log().len(), before, "no call was made");
 }

@@ -9,7 +9,7 @@ use super::Reventless;
 use super::fence::{Fence, Seen};
 use super::item::HASH;
 use super::place::Cover;
-use super::plan::{Intent, Part, Try};
+use super::plan::{Intent, Part, Try, check_expressions};
 use super::token::{Began, Held};
 use crate::dynamo::{Failure, Freshness, Op, Outcome, Verdict};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
@@ -89,6 +89,8 @@ impl Reventless {
         }
         let checks = run.boundary.iter().flat_map(|b| b.seen.keys()).filter(|cover| !run.intent.touches.contains_key(*cover)).count();
         run.intent.check(checks)?;
+        let exact = self.exact(run);
+        check_expressions(&self.a_try(run, 0, &exact).writes().1)?;
         // A repeat looks for its commit before anything else.
         if run.doubt
             && let Some(done) = self.landed_before(op, run).await?
@@ -108,6 +110,8 @@ impl Reventless {
         for attempt in 0u32.. {
             let exact = self.exact(run);
             let (parts, writes) = self.a_try(run, stamp, &exact).writes();
+            // A fence without types asked for holds every type that it has met by now.
+            check_expressions(&writes).map_err(|error| self.give_up(run, Failure { error, doubt: false }))?;
             // What is looked for later is looked for from the first try on.
             let from = run.repeats.unwrap_or(stamp);
             run.began = Some(Began { table: self.table().into(), id: run.intent.first_id().into(), stamp: from, once: run.intent.once });

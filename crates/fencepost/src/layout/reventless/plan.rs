@@ -7,12 +7,30 @@ use super::item::{self, Draft, Marks, Once};
 use super::place::{Cover, Touch};
 use super::position::At;
 use super::settings::Settings;
-use crate::dynamo::{TRANSACTION_ITEMS, Write};
+use crate::dynamo::{ITEM_BYTES, TRANSACTION_ITEMS, Write};
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Event, digest};
 
 /// All bytes of one transaction.
 const TRANSACTION_BYTES: usize = 4 * 1024 * 1024;
+
+/// An expression of a condition or an update, as text.
+const EXPRESSION_BYTES: usize = 4 * 1024;
+
+/// Refuses a write whose condition or update DynamoDB would not read.
+pub(super) fn check_expressions(writes: &[Write]) -> Result<()> {
+    let longest = writes.iter().map(|write| match write {
+        Write::Update { update, condition, .. } => update.len().max(condition.condition.len()),
+        Write::Check { condition, .. } => condition.condition.len(),
+        _ => 0,
+    });
+    let bytes = longest.max().unwrap_or(0);
+    if bytes <= EXPRESSION_BYTES {
+        return Ok(());
+    }
+    let what = "the expression over all types at a fence: ask by the tag alone, or append in several commits";
+    Err(Refused::TooLong { what, bytes, limit: EXPRESSION_BYTES }.into())
+}
 
 /// What an append wants.
 #[derive(Debug)]
@@ -47,7 +65,15 @@ impl Intent {
                 touch.home |= draft.home.as_ref() == Some(cover);
             }
         }
-        Ok(Intent { commit, digest: digest(events), drafts, touches, once })
+        let intent = Intent { commit, digest: digest(events), drafts, touches, once };
+        // The first event lists the partitions, where there are several.
+        let bytes = intent.drafts[0].bytes() + intent.list_bytes();
+        if bytes > ITEM_BYTES {
+            return Err(
+                Refused::TooLong { what: "event as an item, with the list of its commit's partitions", bytes, limit: ITEM_BYTES }.into()
+            );
+        }
+        Ok(intent)
     }
 
     /// Items and bytes of its transaction, with so many fences that are only checked.
@@ -57,11 +83,16 @@ impl Intent {
         if items > TRANSACTION_ITEMS {
             return Err(Refused::TooManyItems { items, limit: TRANSACTION_ITEMS }.into());
         }
-        let bytes = self.drafts.iter().map(Draft::bytes).sum();
+        let bytes = self.drafts.iter().map(Draft::bytes).sum::<usize>() + self.list_bytes();
         if bytes > TRANSACTION_BYTES {
             return Err(Refused::TooLong { what: "commit", bytes, limit: TRANSACTION_BYTES }.into());
         }
         Ok(())
+    }
+
+    fn list_bytes(&self) -> usize {
+        let ids: BTreeSet<&str> = self.drafts.iter().map(Draft::id).collect();
+        if ids.len() > 1 { ids.iter().map(|id| id.len() + 24).sum() } else { 0 }
     }
 
     /// The fences whose partitions get events: their numbers must be known.
