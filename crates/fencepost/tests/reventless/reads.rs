@@ -105,3 +105,16 @@ async fn reads_of_an_index_are_lazy_too() {
     }
     assert_eq!(log.read_all(&tag("product:p"), ReadOptions::default()).await.expect("read").len(), 300);
 }
+
+/// A composite partition may be called as the items of ours are: what lies there is an event all the same.
+#[tokio::test]
+async fn a_partition_that_is_called_like_pointers_is_read() {
+    let table = Table::new("partition=a#b&cross=x");
+    let log = table.log().await;
+    log.append(Append::new([event("T", &["a:more", "b:x:1"])])).await.expect("append");
+    log.append(Append::new([event("T", &["a:1", "b:1", "x:1", "x:2"])])).await.expect("append");
+    for query in [tag("x:1"), Query::tags(["a:more", "b:x:1"]).expect("query")] {
+        assert_eq!(log.source(&query, None).await.expect("source").events.len(), 1, "{query:?}");
+        assert_eq!(log.read_all(&query, ReadOptions::default()).await.expect("read").len(), 1, "{query:?}");
+    }
+}

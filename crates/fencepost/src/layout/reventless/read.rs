@@ -94,7 +94,11 @@ impl Reventless {
                 let key = |item: &Item| Some(item::key(item.text(HASH).ok()?, item.text(RANGE).ok()?));
                 self.fetch(op, items.iter().filter_map(key).collect(), freshness).await
             }
-            Shelf::Pointers(_) => self.fetch(op, items.iter().map(item::pointed).collect::<Result<_>>()?, freshness).await,
+            // A composite partition may be called as pointers are: events in it are no pointers.
+            Shelf::Pointers(_) => {
+                let pointers = items.iter().filter(|item| !is_event(item));
+                self.fetch(op, pointers.map(item::pointed).collect::<Result<_>>()?, freshness).await
+            }
         }
     }
 

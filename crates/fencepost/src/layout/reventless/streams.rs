@@ -124,6 +124,10 @@ impl Reventless {
     }
 
     async fn append_stream(&self, op: &Op, stream: &StreamName, mut step: Step) -> Result<Committed> {
+        if self.published() {
+            let remedy = "the published algorithm has no streams: append to the log, or leave fencing=as-published away".into();
+            return Err(Refused::Unsupported { what: "appending to a stream as published".into(), remedy }.into());
+        }
         let stream = self.stream_boundary(stream)?;
         let mut append = step.take_append(&stream.tags)?;
         let after = match step.expect {
