@@ -3,6 +3,7 @@
 use fencepost::After;
 use fencepost::{Append, Metadata};
 use fencepost::{Delivery, From, IndexOptions};
+use fencepost::{EventLogExt, ReadOptions};
 use futures::StreamExt;
 
 use crate::*;
@@ -104,4 +105,33 @@ async fn the_list_of_partitions_counts_for_the_size_of_the_first_event() {
     let refused = log.append(Append::new(events)).await;
     assert!(matches!(refused, Err(Error::Refused(Refused::TooLong { .. }))), "{refused:?}");
     assert_eq!(faults.log().len(), before, "no call was made");
+}
+
+/// A table that the peer made records nothing: the first append of ours does, so that the next process cannot fence otherwise.
+#[tokio::test]
+async fn the_first_append_to_a_table_of_the_peers_records_what_it_is_fenced_by() {
+    for (first, others) in [
+        ("partition=order&cross=product", &["partition=order", "partition=order&cross=product,x", "partition=product&cross=order"][..]),
+        ("partition=env/platform", &["partition=env#platform", "partition=platform/env", "partition=env"][..]),
+    ] {
+        let table = Table::new(first);
+        // Made with every index, and without the item: as the peer makes it.
+        table.with("partition=order/env/platform&cross=product,x").open().await;
+        table.delete("fencepost#settings", "SETTINGS").await;
+        let open = async |parameters: &str| table.with(parameters).builder().create(false).open().await.expect("opens").log().expect("log");
+        let (log, mut differ) = (open(first).await, Vec::new());
+        for other in others {
+            differ.push(open(other).await);
+        }
+        let tagged = || event("T", &["order:1", "env:e", "platform:p"]);
+        log.append(Append::new([tagged()])).await.expect("the first");
+        let units = log.append(Append::new([tagged()])).await.expect("the second").units;
+        assert_eq!(units.requests, 1, "said once");
+        for (log, other) in differ.into_iter().zip(others) {
+            let refused = log.append(Append::new([tagged()])).await;
+            assert!(matches!(refused, Err(Error::Refused(Refused::Differs { .. }))), "{first}, {other}: {refused:?}");
+        }
+        let reopened = table.with("untagged=scan").builder().create(false).open().await.expect("as it is recorded now");
+        assert_eq!(reopened.log().expect("log").read_all(&Query::all(), ReadOptions::default()).await.expect("scan").len(), 2);
+    }
 }

@@ -91,6 +91,7 @@ impl Reventless {
         run.intent.check(checks)?;
         let exact = self.exact(run);
         check_expressions(&self.a_try(run, 0, &exact).writes().1)?;
+        self.record().await?;
         // A repeat looks for its commit before anything else.
         if run.doubt
             && let Some(done) = self.landed_before(op, run).await?
