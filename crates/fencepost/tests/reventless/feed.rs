@@ -105,3 +105,23 @@ async fn it_is_copied_to_the_ledger_and_back() {
         assert_eq!(ids(&mut there), ids(&mut here));
     }
 }
+
+/// A destination that is fed by an index is compared by its commits, since nobody may have built the index yet; and where it can be read
+/// without a tag, what lies there already is noticed.
+#[tokio::test]
+async fn a_copy_into_it_is_compared_without_its_feed() {
+    let ledger = fencepost::open("memory:").await.expect("ledger");
+    for n in 0..3 {
+        ledger.log().expect("log").append(Append::new([event("T", &["order:1", &format!("product:{n}")])])).await.expect("append");
+    }
+    for parameters in ["partition=order&cross=product&untagged=scan", "partition=order&cross=product"] {
+        let table = Table::new(parameters);
+        let copy = Copy::new(&ledger, &table.open().await, "there");
+        copy.run(&|_| ()).await.expect("copies");
+        let compared = copy.compare(&|_| ()).await.expect("compares");
+        assert!(compared.differences.is_empty(), "{parameters}: {compared:?}");
+        let scanning = table.with("untagged=scan").open().await;
+        let other = Copy::new(&ledger, &scanning, "another").plan().await;
+        assert!(is_unsupported(&other), "it holds other events: {other:?}");
+    }
+}
