@@ -122,3 +122,39 @@ async fn a_read_of_old_events_of_the_peers_is_not_held_up_by_writers_of_ours() {
     let outcome = log.append(Append::new([event("T", &["order:1"])]).unless(tag("order:1"), seen.token)).await;
     assert!(outcome.as_ref().is_err_and(|e| e.is_conflict()), "and what came meanwhile is in the way: {outcome:?}");
 }
+
+#[tokio::test]
+async fn a_clause_of_several_tags_is_checked_and_moved_at_any_version() {
+    let table = Table::new("partition=order&cross=product");
+    let (log, other) = (table.log().await, table.log().await);
+    let query = Query::item(["T"], ["note:n", "product:p"]).expect("query");
+    let both = |order: &str| event("T", &[order, "product:p", "note:n"]);
+    let mut token = log.source(&query, None).await.expect("source").token;
+    for (n, order) in ["order:1", "order:2", "order:3"].into_iter().enumerate() {
+        // Only one of the two: it moves the fence, and is nothing that was asked for.
+        other.append(Append::new([event("T", &["order:9", "product:p"])])).await.expect("moves");
+        let done = log.append(Append::new([both(order)]).unless(query.clone(), token.clone())).await.expect("checked and moved");
+        let version = table.get("fence#product:p", "FENCE").await.get("v").cloned();
+        assert_eq!(version, Some(Value::N((2 * n + 2).to_string())));
+        let stale = other.append(Append::new([both(order)]).unless(query.clone(), token)).await;
+        assert!(stale.as_ref().is_err_and(|e| e.is_conflict()), "{stale:?}");
+        token = done.token.expect("token");
+    }
+}
+
+#[tokio::test]
+async fn an_event_without_tags_is_held_by_its_condition_and_moves_nothing() {
+    let table = Table::new("partition=order");
+    let (log, other) = (table.log().await, table.log().await);
+    other.append(Append::new([event("T", &["order:1"])])).await.expect("append");
+    let untagged = |token| Append::new([event("U", &[])]).unless(tag("order:1"), token);
+    let token = log.source(&tag("order:1"), None).await.expect("source").token;
+    log.append(untagged(token.clone())).await.expect("holds");
+    assert_eq!(table.get("fence#order:1", "FENCE").await.get("v"), Some(&Value::N("1".into())));
+    let again = log.append(untagged(token.clone())).await.expect("its own events are not in its way");
+    assert_eq!(table.items().await.iter().filter(|item| item["id"] == Value::S("dcb".into())).count(), 2, "{again:?}");
+    other.append(Append::new([event("T", &["order:1"])])).await.expect("moves");
+    let stale = log.append(untagged(token)).await;
+    assert!(stale.as_ref().is_err_and(|e| e.is_conflict()), "{stale:?}");
+    assert_eq!(table.items().await.iter().filter(|item| item["id"] == Value::S("dcb".into())).count(), 2);
+}
