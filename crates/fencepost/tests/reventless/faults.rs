@@ -1,8 +1,12 @@
 //! The truth under faults: lost answers, repeats, storms.
 
-use fencepost::Append;
 use fencepost::testing::oracle::{self, Oracle};
 use fencepost::testing::{Chances, Fault, Gate, Rule};
+use fencepost::{
+    Answer, Append, CommitId, Committed, EventLogExt, Expect, LoadOptions, ReadOptions, Recorded, Sourced, Step, StreamName, Token,
+};
+use futures::StreamExt;
+use futures::stream::BoxStream;
 
 use crate::*;
 
@@ -243,4 +247,140 @@ async fn a_repeat_of_untagged_events_under_a_condition_is_one_commit() {
     let late = late.await.expect("joins").expect("settled");
     assert_eq!(late.positions, again.positions);
     assert_eq!(table.items().await.iter().filter(|item| item["id"] == Value::S("dcb".into())).count(), 1);
+}
+
+/// A try that may have landed stays in doubt, whatever becomes of those behind it: throttled, or settled by a read that is not answered.
+#[tokio::test]
+async fn a_doubt_is_kept_behind_throttles_and_reads_that_fail() {
+    for (engine, then) in [
+        (Engine::memory().expect("engine").keep_tokens(), "TransactWriteItems"),
+        (Engine::memory().expect("engine"), "GetItem"),
+        (Engine::memory().expect("engine").keep_tokens(), "GetItem"),
+    ] {
+        let table = Table::on(engine.http_client(), "partition=order");
+        let faults = Faults::new(table.http(), 1);
+        let log = table.through(&faults).await;
+        let token = log.source(&tag("order:1"), None).await.expect("source").token;
+        let ours = Append::new([event("T", &["order:1"])]).unless(tag("order:1"), token);
+        match then {
+            "GetItem" => faults
+                .script(Rule::on("TransactWriteItems").nth(1).lose_response())
+                .script(Rule::on("TransactWriteItems").nth(2).times(8).suffer(Fault::TokenMismatch)),
+            _ => faults.script(Rule::on("TransactWriteItems").nth(1).lose_response()),
+        };
+        faults.script(Rule::on(then).nth(2).times(1_000).throttle());
+        faults.script(Rule::on("GetItem").throttle());
+        let answer = log.append(ours.clone()).await;
+        let Err(Error::InDoubt(doubt)) = answer else { panic!("{then}: {answer:?}") };
+        let unanswered = log.append(ours.clone().again(doubt.commit, doubt.base.clone())).await;
+        assert!(matches!(unanswered, Err(Error::InDoubt(_))), "{then}: {unanswered:?}");
+        faults.calm();
+        log.append(ours.again(doubt.commit, doubt.base)).await.expect("settled");
+        assert_eq!(log.source(&tag("order:1"), None).await.expect("source").events.len(), 1, "{then}");
+    }
+}
+
+/// With an id of the caller's the same step is one commit, whether its answer came or not, and whatever version the stream has by then.
+#[tokio::test]
+async fn a_step_under_an_id_and_a_version_is_one_commit_whatever_answers_are_lost() {
+    for fault in [Fault::LoseResponse, Fault::LoseRequest, Fault::TimeOut] {
+        let table = Table::new("partition=order");
+        let faults = Faults::new(table.http(), 1);
+        let store = support::open(table.builder().timeouts(QUICK).http_client(faults.http_client())).await;
+        let (streams, stream) = (store.streams(), StreamName::new("order:1").expect("name"));
+        let commit = CommitId(Env::system().new_id());
+        let step = || Step::new([event("T", &[]), event("U", &[])]).expect(Expect::Version(0)).commit(commit);
+        faults.script(Rule::on("TransactWriteItems").suffer(fault.clone()));
+        let Err(Error::InDoubt(doubt)) = streams.append(&stream, step()).await else { panic!("{fault:?}: no answer came") };
+        faults.calm();
+        let first = streams.append(&stream, step()).await.expect("by the id alone");
+        streams.append(&stream, Step::new([event("T", &[])]).expect(Expect::Version(2))).await.expect("behind it");
+        let again = streams.append(&stream, step().again(commit, doubt.base)).await.expect("from the base");
+        assert_eq!((&again.positions, again.version), (&first.positions, Some(2)), "{fault:?}");
+        assert_eq!(streams.load(&stream, LoadOptions::default()).await.expect("load").version, 3, "{fault:?}");
+    }
+}
+
+/// A read that fails is an error, and one that fails once is made again: never less than there is.
+#[tokio::test]
+async fn reads_under_faults_show_all_or_fail() {
+    let table = Table::new("partition=order&cross=product");
+    let faults = Faults::new(table.http(), 1);
+    let store = support::open(table.builder().timeouts(QUICK).http_client(faults.http_client())).await;
+    let log = store.log().expect("log");
+    let stream = StreamName::new("product:p").expect("name");
+    for order in ["order:1", "order:2"] {
+        log.append(Append::new([event("T", &[order, "product:p"])])).await.expect("append");
+    }
+    let token = log.source(&tag("product:p"), None).await.expect("source").token;
+    for fault in [Fault::Throttle, Fault::InternalError, Fault::LoseResponse, Fault::Truncate] {
+        for operation in ["GetItem", "Query", "BatchGetItem"] {
+            for lasting in [1, 1_000] {
+                faults.script(Rule::on(operation).times(lasting).suffer(fault.clone()));
+                let told = |all: usize, read: fencepost::Result<usize>| match read {
+                    Ok(read) => assert_eq!(read, all, "{operation} {fault:?}"),
+                    Err(error) => assert!(lasting > 1 && matches!(error, Error::Unavailable(_)), "{operation} {fault:?}: {error:?}"),
+                };
+                told(2, log.source(&tag("product:p"), None).await.map(|sourced| sourced.events.len()));
+                told(2, log.read_all(&tag("product:p"), ReadOptions::default()).await.map(|events| events.len()));
+                told(2, store.streams().load(&stream, LoadOptions::default()).await.map(|loaded| loaded.events.len()));
+                told(1, log.unchanged(&token).await.map(|unchanged| usize::from(unchanged.value)));
+                faults.calm();
+            }
+        }
+    }
+}
+
+/// What is read without a promise waits until everything shows: the auditor must see all.
+#[derive(Debug)]
+struct Settled {
+    inner: Arc<dyn EventLog>,
+    lag: Lag,
+}
+
+#[async_trait::async_trait]
+impl EventLog for Settled {
+    async fn source(&self, query: &Query, since: Option<&Token>) -> fencepost::Result<Sourced> {
+        self.inner.source(query, since).await
+    }
+    async fn append(&self, append: Append) -> fencepost::Result<Committed> {
+        self.inner.append(append).await
+    }
+    async fn unchanged(&self, token: &Token) -> fencepost::Result<Answer<bool>> {
+        self.inner.unchanged(token).await
+    }
+    async fn committed(&self, commit: CommitId) -> fencepost::Result<Answer<Option<Committed>>> {
+        self.inner.committed(commit).await
+    }
+    fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, fencepost::Result<Recorded>> {
+        futures::stream::once(self.lag.apply_all()).flat_map(move |()| self.inner.read(query, options)).boxed()
+    }
+}
+
+/// Indexes and replicas that lag, answers that are lost, and events without a tag among the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_oracle_holds_while_indexes_lag() {
+    let (table, lag) = lagging("partition=p&cross=x,y&consistency=escalate");
+    let key: support::keyed::KeyOf = |tag| ["p", "x", "y"][tag.bytes().map(usize::from).sum::<usize>() % 3];
+    let mut logs: Vec<Arc<dyn EventLog>> = Vec::new();
+    for writer in 0..3 {
+        let faults = Faults::new(table.http(), 90 + writer);
+        let inner = Arc::new(Settled { inner: table.through(&faults).await, lag: lag.clone() });
+        faults.random(Chances { throttle: 0.02, lose_response: 0.03, deliver_twice: 0.02, hide_reasons: 0.1, ..Chances::default() });
+        logs.push(Arc::new(support::keyed::Keyed { inner: inner as Arc<dyn EventLog>, key }));
+    }
+    let untagged = table.log().await;
+    let options = Oracle { seed: 9, writers: 4, rounds: 6, types_only: false, all: false, ..Oracle::default() };
+    let (storm, beside) = (oracle::run(&logs, options), async {
+        for n in 0..u64::MAX {
+            lag.apply_any().await;
+            if n % 16 == 0 {
+                let token = untagged.source(&tag("p:none"), None).await.expect("source").token;
+                untagged.append(Append::new([event("T", &[])]).unless(tag("p:none"), token)).await.expect("nothing is in its way");
+            }
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+    });
+    let report = tokio::select! { report = storm => report, () = beside => unreachable!("for ever") };
+    assert!(report.as_ref().is_ok_and(|report| report.conditional > 5), "{report:?}");
 }
