@@ -44,3 +44,35 @@ async fn decisions_read_at_half_the_units_where_that_is_asked_for_and_shows_all(
     }
     assert_eq!([costs[1] * 2.0, costs[2] * 2.0], [costs[0]; 2]);
 }
+
+/// The counters fill the items that the published algorithm writes anyway: on the same events, no more units.
+#[tokio::test]
+async fn an_append_costs_no_more_than_the_published_algorithm() {
+    let shapes: [(&[&str], &[&str]); 5] = [
+        (&["order:1"], &[]),
+        (&["order:1", "product:p"], &[]),
+        (&["order:1", "product:p", "note:n"], &[]),
+        (&["order:1"], &["order:1"]),
+        (&["order:1", "product:p"], &["order:1", "product:p"]),
+    ];
+    for (tags, asked) in shapes {
+        let mut costs = Vec::new();
+        for fencing in ["counters", "as-published"] {
+            let table = Table::embedded(&format!("partition=order&cross=product&fencing={fencing}"));
+            let log = table.log().await;
+            let query = asked.iter().map(|tag| Query::item(["OrderPlaced"], [tag]).expect("query")).reduce(Query::or);
+            let mut written = Vec::new();
+            for _ in 0..4 {
+                let placed = Append::new([event("OrderPlaced", tags)]);
+                let append = match &query {
+                    None => placed,
+                    Some(query) => placed.unless(query.clone(), log.source(query, None).await.expect("source").token),
+                };
+                written.push(log.append(append).await.expect("append").units.write);
+            }
+            costs.push(written);
+        }
+        let no_more = costs[0].iter().zip(&costs[1]).all(|(ours, published)| ours <= published);
+        assert!(no_more, "{tags:?} under {asked:?}: ours {:?}, as published {:?}", costs[0], costs[1]);
+    }
+}

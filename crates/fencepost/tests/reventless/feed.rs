@@ -1,6 +1,7 @@
 //! The feed, warm decisions, and moving to the ledger and back.
 
 use fencepost::moving::Copy;
+use fencepost::testing::Reshard;
 use fencepost::{Append, Cache, Delivery, From, IndexOptions, decision, fold};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -123,5 +124,45 @@ async fn a_copy_into_it_is_compared_without_its_feed() {
         let scanning = table.with("untagged=scan").open().await;
         let other = Copy::new(&ledger, &scanning, "another").plan().await;
         assert!(is_unsupported(&other), "it holds other events: {other:?}");
+    }
+}
+
+/// Records that come late, twice and out of order, from shards that split: each partition in its order all the same.
+#[tokio::test]
+async fn h13_the_feed_keeps_each_partition_in_order_over_scattered_shards() {
+    for seed in 0..4 {
+        let table = Table::embedded("partition=order&cross=product");
+        let writers = [table.open().await, table.open().await];
+        let reshard = Reshard::new(table.http(), seed);
+        let indexer = support::open(table.builder().http_client(reshard.http_client())).await;
+        let numbered =
+            |n: u32, tags: &[&str]| tags.iter().fold(Event::new("T", n.to_string()).expect("event"), |e, t| e.tag(t).expect("tag"));
+        let write = async |store: &Store, own: &str, other: &str| {
+            let log = store.log().expect("log");
+            for n in 0..15 {
+                let mut events = vec![numbered(n, &[own, "product:p"])];
+                if n % 5 == 4 {
+                    events.push(numbered(100, &[other]));
+                }
+                log.append(Append::new(events)).await.expect("append");
+            }
+        };
+        let index = indexer.index().expect("index");
+        let options = IndexOptions::default().idle(Duration::from_millis(1), Duration::from_millis(5));
+        tokio::select! {
+            ended = index.run(&options, &|_| ()) => panic!("{ended:?}"),
+            _ = async { futures::join!(write(&writers[0], "order:1", "order:2"), write(&writers[1], "order:2", "order:1")) } => {}
+        }
+        reshard.calm().await;
+        for own in ["order:1", "order:2"] {
+            let all = fed(&indexer, tag(own)).await;
+            let recorded = writers[0].log().expect("log").source(&tag(own), None).await.expect("source").events;
+            assert_eq!(
+                all,
+                recorded.iter().map(|event| String::from_utf8_lossy(&event.data).into_owned()).collect::<Vec<_>>(),
+                "{seed}: {own}"
+            );
+            assert_eq!(all.len(), 18, "{seed}: {own}");
+        }
     }
 }
