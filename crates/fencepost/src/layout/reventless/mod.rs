@@ -56,8 +56,7 @@ const NAMESPACE: &str = "main";
 
 /// How appends are fenced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Fencing {
+pub(crate) enum Fencing {
     /// By counters, read before the events.
     #[default]
     Counters,
