@@ -1,5 +1,5 @@
 //! The hazards of the published algorithm, H1 to H12 of the layout's page: each is forced, shown to go wrong with `fencing=as-published`,
-//! and held with ours. `Ok` is what must hold; an `Err` says what was lost.
+//! and held with ours. `Ok` is what must hold; an `Err` says what was lost. On the embedded engine alone, since clocks stand here.
 
 mod support;
 
