@@ -90,7 +90,7 @@ impl Reventless {
         let checks = run.boundary.iter().flat_map(|b| b.seen.keys()).filter(|cover| !run.intent.touches.contains_key(*cover)).count();
         run.intent.check(checks)?;
         let exact = self.exact(run);
-        check_expressions(&self.a_try(run, 0, &exact).writes().1)?;
+        check_expressions(self.a_try(run, 0, &exact).fences().iter().map(|(_, write)| write))?;
         self.record().await?;
         // A repeat looks for its commit before anything else.
         if run.doubt

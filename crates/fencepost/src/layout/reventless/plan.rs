@@ -18,8 +18,8 @@ const TRANSACTION_BYTES: usize = 4 * 1024 * 1024;
 const EXPRESSION_BYTES: usize = 4 * 1024;
 
 /// Refuses a write whose condition or update DynamoDB would not read.
-pub(super) fn check_expressions(writes: &[Write]) -> Result<()> {
-    let longest = writes.iter().map(|write| match write {
+pub(super) fn check_expressions<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Result<()> {
+    let longest = writes.into_iter().map(|write| match write {
         Write::Update { update, condition, .. } => update.len().max(condition.condition.len()),
         Write::Check { condition, .. } => condition.condition.len(),
         _ => 0,
@@ -164,12 +164,24 @@ impl Try<'_> {
 
     pub(super) fn writes(&self) -> (Vec<Part>, Vec<Write>) {
         let intent = self.intent;
-        let last = intent.last(self.stamp);
         let mut all: Vec<(Part, Write)> = self.events().into_iter().map(|write| (Part::Event, write)).collect();
         for (n, draft) in intent.drafts.iter().enumerate() {
             let hidden = draft.fences.iter().filter(|(_, hidden)| **hidden).map(|(cover, _)| cover);
             all.extend(hidden.map(|cover| (Part::Pointer, self.put(item::pointer(cover, &intent.at(self.stamp, n), draft.id())))));
         }
+        all.extend(self.fences());
+        if intent.once {
+            let fences = intent.touches.keys().map(Cover::fence).collect();
+            let once = Once { stamp: self.stamp, events: intent.drafts.len() as u64, digest: intent.digest, fences };
+            all.push((Part::Once, self.put(item::once(intent.commit, &once))));
+        }
+        all.into_iter().unzip()
+    }
+
+    /// What it does to fences, and demands of them.
+    pub(super) fn fences(&self) -> Vec<(Part, Write)> {
+        let (intent, mut all) = (self.intent, Vec::new());
+        let last = intent.last(self.stamp);
         for (cover, touch) in &intent.touches {
             let demand = Demand { seen: self.seen.and_then(|seen| seen.get(cover)), exact: self.exact.get(cover).copied() };
             let (update, condition) = bump(touch, &last, demand);
@@ -179,11 +191,6 @@ impl Try<'_> {
             let write = Write::Check { table: self.table.into(), key: fence_key(cover), condition: check(seen) };
             all.push((Part::Fence(cover.clone()), write));
         }
-        if intent.once {
-            let fences = intent.touches.keys().map(Cover::fence).collect();
-            let once = Once { stamp: self.stamp, events: intent.drafts.len() as u64, digest: intent.digest, fences };
-            all.push((Part::Once, self.put(item::once(intent.commit, &once))));
-        }
-        all.into_iter().unzip()
+        all
     }
 }
