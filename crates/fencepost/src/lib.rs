@@ -95,8 +95,6 @@ pub use feed::index::{
 #[doc(hidden)]
 pub use layout::ledger::{HotPath, Mutation};
 #[cfg(feature = "dynamo")]
-pub use layout::reventless::Fencing;
-#[cfg(feature = "dynamo")]
 pub use layout::{Collected, Finding, Verified};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};

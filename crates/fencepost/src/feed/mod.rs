@@ -88,7 +88,8 @@ pub(crate) fn indexable(layout: &Layout) -> Option<Arc<dyn Indexable>> {
     }
 }
 
-/// All events, in an order that never loses one: every event of a tag after those before it on the tag.
+/// All events, in an order that never loses one: every event of a tag after those before it on the tag. In `layout=reventless` that holds of
+/// tags that name partitions; over several partitions of one tag the order is that of coming.
 #[async_trait]
 pub trait Feed: Debug + Send + Sync {
     /// From a place on: first what is there, then what comes. Never ends by itself; after an error, subscribe again from the last checkpoint.

@@ -26,7 +26,7 @@ pub(super) type Events = BoxStream<'static, Result<(Recorded, Place)>>;
 impl Party {
     /// Whether all that was recorded can be read at once. Not where the feed is an index, which shows it only after its indexer has run.
     pub(super) fn is_readable(&self) -> bool {
-        self.capabilities.untagged_reads && (self.feed.is_some() || self.log.is_some())
+        self.capabilities.untagged_reads && !self.indexed && (self.feed.is_some() || self.log.is_some())
     }
 
     /// The events that match behind a place, up to where there are no more just now.

@@ -9,7 +9,7 @@ use super::Reventless;
 use super::fence::{Fence, Seen};
 use super::item::HASH;
 use super::place::Cover;
-use super::plan::{Intent, Part, Try};
+use super::plan::{Intent, Part, Try, check_expressions};
 use super::token::{Began, Held};
 use crate::dynamo::{Failure, Freshness, Op, Outcome, Verdict};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
@@ -49,6 +49,20 @@ pub(super) struct Run<'a> {
 impl Reventless {
     /// Appends; to a stream it also tells the stream's fence behind the commit.
     pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Cover>) -> Result<(Committed, Option<Seen>)> {
+        let mut run = self.begin(append, stream)?;
+        let done = self.settle_or_try(op, append, &mut run).await;
+        done.map_err(|error| self.in_doubt(&run, error))
+    }
+
+    /// The outcome of a commit that was recorded before. Only looks: nothing lands by it.
+    pub(super) async fn recorded_before(&self, op: &Op, append: &Append, stream: &Cover) -> Result<Option<(Committed, Option<Seen>)>> {
+        let mut run = self.begin(append, Some(stream))?;
+        let found = self.landed_before(op, &mut run).await;
+        found.map_err(|error| self.in_doubt(&run, error))
+    }
+
+    /// What an append wants, before anything is called.
+    pub(super) fn begin<'a>(&self, append: &Append, stream: Option<&'a Cover>) -> Result<Run<'a>> {
         let began = append.base().map(|base| Began::open(base, self.table())).transpose()?;
         let once = began.as_ref().map_or(append.commit_id().is_some(), |began| began.once);
         let commit = append.commit_id().unwrap_or_else(|| self.dynamo().env().new_commit_id());
@@ -58,13 +72,14 @@ impl Reventless {
             return Err(Refused::Foreign { what: "base", of, here }.into());
         }
         let repeats = began.as_ref().map(|began| began.stamp);
-        let mut run = Run { intent, boundary: None, known: BTreeMap::new(), doubt: began.is_some(), began, repeats, stream };
-        match self.settle_or_try(op, append, &mut run).await {
-            // Whatever went wrong since: a try that may have landed is not undone by it.
-            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) => {
-                Err(self.give_up(&run, Failure { error, doubt: false }))
-            }
-            done => done,
+        Ok(Run { intent, boundary: None, known: BTreeMap::new(), doubt: began.is_some(), began, repeats, stream })
+    }
+
+    /// Whatever went wrong since: a try that may have landed is not undone by it.
+    fn in_doubt(&self, run: &Run<'_>, error: Error) -> Error {
+        match error {
+            Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) => self.give_up(run, Failure { error, doubt: false }),
+            error => error,
         }
     }
 
@@ -74,6 +89,9 @@ impl Reventless {
         }
         let checks = run.boundary.iter().flat_map(|b| b.seen.keys()).filter(|cover| !run.intent.touches.contains_key(*cover)).count();
         run.intent.check(checks)?;
+        let exact = self.exact(run);
+        check_expressions(self.a_try(run, 0, &exact).fences().iter().map(|(_, write)| write))?;
+        self.record().await?;
         // A repeat looks for its commit before anything else.
         if run.doubt
             && let Some(done) = self.landed_before(op, run).await?
@@ -93,6 +111,8 @@ impl Reventless {
         for attempt in 0u32.. {
             let exact = self.exact(run);
             let (parts, writes) = self.a_try(run, stamp, &exact).writes();
+            // A fence without types asked for holds every type that it has met by now.
+            check_expressions(&writes).map_err(|error| self.give_up(run, Failure { error, doubt: false }))?;
             // What is looked for later is looked for from the first try on.
             let from = run.repeats.unwrap_or(stamp);
             run.began = Some(Began { table: self.table().into(), id: run.intent.first_id().into(), stamp: from, once: run.intent.once });
@@ -109,7 +129,10 @@ impl Reventless {
                 }
                 Err(failure) => return Err(self.give_up(run, failure)),
             }
-            stamp = self.stamp_after(run)?;
+            // Where no fence moves, only the key keeps the try in doubt and this one apart.
+            if run.repeats.is_none() || !run.intent.touches.is_empty() {
+                stamp = self.stamp_after(run)?;
+            }
             // The pause keeps writers who met from meeting again.
             let pause = self.dynamo().pause(attempt, Reason::Unreachable);
             if op.is_over(pause) {

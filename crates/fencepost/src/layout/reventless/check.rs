@@ -8,7 +8,6 @@ use super::item::{self, is_event};
 use super::place::Cover;
 use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
-use crate::event::CommitId;
 use crate::layout::{Finding, Verified};
 
 /// What a scan remembers of one fence: bounded by the number of fences, not of events.
@@ -27,7 +26,6 @@ impl Reventless {
         let mut report = Verified::default();
         let mut fences: BTreeMap<String, Fence> = BTreeMap::new();
         let mut behind: HashMap<Cover, Behind> = HashMap::new();
-        let mut commits: BTreeSet<CommitId> = BTreeSet::new();
         let mut start = None;
         loop {
             let (items, next) = self.dynamo().scan_page(&op, self.table(), start).await?;
@@ -36,7 +34,7 @@ impl Reventless {
                 if let Some(name) = Fence::name(found) {
                     fences.insert(name.to_owned(), Fence::of_item(found));
                 } else if is_event(found) {
-                    self.take(found, &mut behind, &mut commits, &mut report);
+                    self.take(found, &mut behind, &mut report);
                 }
             }
             progress(report.items);
@@ -45,7 +43,10 @@ impl Reventless {
                 None => break,
             }
         }
-        report.commits = commits.len() as u64;
+        // A fence may have lost everything that it counts.
+        for cover in fences.iter().filter(|(_, fence)| fence.count > 0).filter_map(|(name, _)| Cover::of_fence(name)) {
+            behind.entry(cover).or_default();
+        }
         for (cover, met) in &behind {
             let fence = fences.get(&cover.fence()).cloned().unwrap_or_default();
             if fence.count != met.events || fence.home_version != met.homes || met.homes != met.highest {
@@ -57,7 +58,7 @@ impl Reventless {
         Ok(report)
     }
 
-    fn take(&self, found: &item::Item, behind: &mut HashMap<Cover, Behind>, commits: &mut BTreeSet<CommitId>, report: &mut Verified) {
+    fn take(&self, found: &item::Item, behind: &mut HashMap<Cover, Behind>, report: &mut Verified) {
         let event = match item::stored(found) {
             Ok(event) => event,
             Err(error) => {
@@ -66,7 +67,7 @@ impl Reventless {
             }
         };
         report.events += 1;
-        commits.insert(event.at.commit);
+        report.commits += u64::from(event.at.index() == 0);
         let Some(version) = event.marks.version else { return };
         let home = self.settings().home(&event.written);
         if home.as_ref().map_or(super::place::UNTAGGED, Cover::id) != event.id {
@@ -85,7 +86,6 @@ impl Reventless {
     /// What the fence counts, against what lies behind it now.
     async fn look_again(&self, op: &Op, cover: &Cover) -> Result<Vec<Finding>> {
         let fence = self.fences(op, [cover], Freshness::Strong).await?.remove(cover).unwrap_or_default();
-        // Only homes and declared tags can be read; others have no reader to mislead.
         let events = self.on_cover(op, cover, None, fence.more > 0, Freshness::Strong).await?;
         let ours: Vec<_> = events.iter().filter(|event| event.is_ours() && event.at.stamp <= fence.stamp).collect();
         let numbers: BTreeSet<u64> = ours.iter().filter(|event| event.id == cover.id()).filter_map(|event| event.marks.version).collect();

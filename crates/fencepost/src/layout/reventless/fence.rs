@@ -117,7 +117,8 @@ impl Seen {
         let types = self.types.iter().all(|(of, (version, position))| {
             fence.positions.get(of) == position.as_ref() && (!self.typed || fence.versions.get(of).copied().unwrap_or(0) == *version)
         });
-        types && (self.typed || self.version == fence.version)
+        // A type that was not there is the peer's: ours would have moved the version.
+        types && (self.typed || (self.version == fence.version && self.types.len() == fence.positions.len()))
     }
 
     /// The types that were asked for; none: all.
@@ -286,6 +287,9 @@ mod tests {
         assert!(!typed.holds(&other), "the peer's, and late");
         let late = Fence { positions: [("T".into(), at(10).text())].into(), ..fence.clone() };
         assert!(!typed.holds(&late) && !any.holds(&late), "lowered by the peer");
+        let added = Fence { positions: [("T".into(), at(30).text()), ("V".into(), at(10).text())].into(), ..fence.clone() };
+        assert!(typed.holds(&added) && !any.holds(&added), "a type that the peer added");
+        assert!(!Fence::default().seen(None, 0).holds(&late), "the peer's alone");
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod token;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -56,8 +56,7 @@ const NAMESPACE: &str = "main";
 
 /// How appends are fenced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Fencing {
+pub(crate) enum Fencing {
     /// By counters, read before the events.
     #[default]
     Counters,
@@ -171,6 +170,8 @@ struct Inner {
     /// Fences as this instance last saw them: a hint, since an update that does not fit fails and tells.
     fences: Mutex<HashMap<Cover, Fence>>,
     stamp: AtomicU64,
+    /// Whether the table records what it was declared with: a table of the peer's does from our first append on.
+    recorded: AtomicBool,
     /// As published: boundaries whose last append was lost, which are read strongly next.
     escalated: Mutex<HashSet<Query>>,
 }
@@ -205,7 +206,9 @@ impl Reventless {
 
     /// Holds what was asked for against what the table records; a table of the peer's records nothing, and is told by the URL.
     pub(crate) async fn open(dynamo: Dynamo, options: Options) -> Result<Reventless> {
-        let settings = match stored(&dynamo, &options).await? {
+        let stored = stored(&dynamo, &options).await?;
+        let recorded = AtomicBool::new(stored.is_some());
+        let settings = match stored {
             Some(stored) => {
                 stored.agree(options.partition.as_ref(), options.cross.as_ref())?;
                 stored
@@ -219,8 +222,27 @@ impl Reventless {
             settings,
             fences: Mutex::default(),
             stamp: AtomicU64::new(0),
+            recorded,
             escalated: Mutex::default(),
         })))
+    }
+
+    /// Before the first append to a table that records nothing: two processes that were told differently would not fence each other. No part
+    /// of the append's cost, since it is made once for a table.
+    async fn record(&self) -> Result<()> {
+        if self.0.recorded.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let op = self.dynamo().op();
+        let put = Write::PutNew { table: self.table().into(), item: self.settings().item() };
+        if let Outcome::Failed { .. } = self.dynamo().write(&op, item::HASH, vec![put]).await?
+            && let Some(found) = stored(self.dynamo(), &self.0.options).await?
+        {
+            found.agree(Some(&self.settings().partition), Some(&self.settings().cross))?;
+        }
+        report("record", &op);
+        self.0.recorded.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn dynamo(&self) -> &Dynamo {

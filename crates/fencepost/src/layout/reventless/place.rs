@@ -11,6 +11,8 @@ use crate::query::{Query, QueryItem};
 
 /// The partition of events without a tag.
 pub(super) const UNTAGGED: &str = "dcb";
+/// A tag has at most so many bytes.
+const TAG_BYTES: usize = 1_024;
 const COMPOSITE: &str = "__dcb_composite__";
 
 /// What has a fence: a tag, or a partition of several tags' values.
@@ -26,6 +28,13 @@ impl Cover {
         match self {
             Cover::Tag(tag) => tag.as_str(),
             Cover::Composite(value) => value,
+        }
+    }
+    /// Whose fence has this name.
+    pub(super) fn of_fence(name: &str) -> Option<Cover> {
+        match name.strip_prefix(COMPOSITE).and_then(|rest| rest.strip_prefix(':')) {
+            Some(value) => Some(Cover::Composite(value.to_owned())),
+            None => Tag::new(name).ok().map(Cover::Tag),
         }
     }
     /// The fence's name, without what says that it is a fence.
@@ -75,7 +84,7 @@ impl Settings {
         }
     }
 
-    fn is_declared(&self, tag: &Tag) -> bool {
+    pub(super) fn is_declared(&self, tag: &Tag) -> bool {
         let key = tag.as_str().split_once(':').map_or("", |(key, _)| key);
         self.cross.contains(key) || matches!(&self.partition, Partition::Key(own) if own == key)
     }
@@ -124,7 +133,13 @@ impl Settings {
                 return Err(Refused::Unsupported { what, remedy }.into());
             }
         }
-        Ok(())
+        // The feed names a series by its partition, and a name is no longer than a tag.
+        match self.home(tags) {
+            Some(Cover::Composite(id)) if id.len() > TAG_BYTES => {
+                Err(Refused::TooLong { what: "composite partition", bytes: id.len(), limit: TAG_BYTES }.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// One cover for each item, so that every event that matches moves one of them; with the types that are asked of it, none meaning any.

@@ -7,12 +7,30 @@ use super::item::{self, Draft, Marks, Once};
 use super::place::{Cover, Touch};
 use super::position::At;
 use super::settings::Settings;
-use crate::dynamo::{TRANSACTION_ITEMS, Write};
+use crate::dynamo::{ITEM_BYTES, TRANSACTION_ITEMS, Write};
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Event, digest};
 
 /// All bytes of one transaction.
 const TRANSACTION_BYTES: usize = 4 * 1024 * 1024;
+
+/// An expression of a condition or an update, as text.
+const EXPRESSION_BYTES: usize = 4 * 1024;
+
+/// Refuses a write whose condition or update DynamoDB would not read.
+pub(super) fn check_expressions<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Result<()> {
+    let longest = writes.into_iter().map(|write| match write {
+        Write::Update { update, condition, .. } => update.len().max(condition.condition.len()),
+        Write::Check { condition, .. } => condition.condition.len(),
+        _ => 0,
+    });
+    let bytes = longest.max().unwrap_or(0);
+    if bytes <= EXPRESSION_BYTES {
+        return Ok(());
+    }
+    let what = "the expression over all types at a fence: ask by the tag alone, or append in several commits";
+    Err(Refused::TooLong { what, bytes, limit: EXPRESSION_BYTES }.into())
+}
 
 /// What an append wants.
 #[derive(Debug)]
@@ -47,7 +65,15 @@ impl Intent {
                 touch.home |= draft.home.as_ref() == Some(cover);
             }
         }
-        Ok(Intent { commit, digest: digest(events), drafts, touches, once })
+        let intent = Intent { commit, digest: digest(events), drafts, touches, once };
+        // The first event lists the partitions, where there are several.
+        let bytes = intent.drafts[0].bytes() + intent.list_bytes();
+        if bytes > ITEM_BYTES {
+            return Err(
+                Refused::TooLong { what: "event as an item, with the list of its commit's partitions", bytes, limit: ITEM_BYTES }.into()
+            );
+        }
+        Ok(intent)
     }
 
     /// Items and bytes of its transaction, with so many fences that are only checked.
@@ -57,11 +83,16 @@ impl Intent {
         if items > TRANSACTION_ITEMS {
             return Err(Refused::TooManyItems { items, limit: TRANSACTION_ITEMS }.into());
         }
-        let bytes = self.drafts.iter().map(Draft::bytes).sum();
+        let bytes = self.drafts.iter().map(Draft::bytes).sum::<usize>() + self.list_bytes();
         if bytes > TRANSACTION_BYTES {
             return Err(Refused::TooLong { what: "commit", bytes, limit: TRANSACTION_BYTES }.into());
         }
         Ok(())
+    }
+
+    fn list_bytes(&self) -> usize {
+        let ids: BTreeSet<&str> = self.drafts.iter().map(Draft::id).collect();
+        if ids.len() > 1 { ids.iter().map(|id| id.len() + 24).sum() } else { 0 }
     }
 
     /// The fences whose partitions get events: their numbers must be known.
@@ -133,12 +164,24 @@ impl Try<'_> {
 
     pub(super) fn writes(&self) -> (Vec<Part>, Vec<Write>) {
         let intent = self.intent;
-        let last = intent.last(self.stamp);
         let mut all: Vec<(Part, Write)> = self.events().into_iter().map(|write| (Part::Event, write)).collect();
         for (n, draft) in intent.drafts.iter().enumerate() {
             let hidden = draft.fences.iter().filter(|(_, hidden)| **hidden).map(|(cover, _)| cover);
             all.extend(hidden.map(|cover| (Part::Pointer, self.put(item::pointer(cover, &intent.at(self.stamp, n), draft.id())))));
         }
+        all.extend(self.fences());
+        if intent.once {
+            let fences = intent.touches.keys().map(Cover::fence).collect();
+            let once = Once { stamp: self.stamp, events: intent.drafts.len() as u64, digest: intent.digest, fences };
+            all.push((Part::Once, self.put(item::once(intent.commit, &once))));
+        }
+        all.into_iter().unzip()
+    }
+
+    /// What it does to fences, and demands of them.
+    pub(super) fn fences(&self) -> Vec<(Part, Write)> {
+        let (intent, mut all) = (self.intent, Vec::new());
+        let last = intent.last(self.stamp);
         for (cover, touch) in &intent.touches {
             let demand = Demand { seen: self.seen.and_then(|seen| seen.get(cover)), exact: self.exact.get(cover).copied() };
             let (update, condition) = bump(touch, &last, demand);
@@ -148,11 +191,6 @@ impl Try<'_> {
             let write = Write::Check { table: self.table.into(), key: fence_key(cover), condition: check(seen) };
             all.push((Part::Fence(cover.clone()), write));
         }
-        if intent.once {
-            let fences = intent.touches.keys().map(Cover::fence).collect();
-            let once = Once { stamp: self.stamp, events: intent.drafts.len() as u64, digest: intent.digest, fences };
-            all.push((Part::Once, self.put(item::once(intent.commit, &once))));
-        }
-        all.into_iter().unzip()
+        all
     }
 }

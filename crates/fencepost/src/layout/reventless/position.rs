@@ -33,7 +33,8 @@ impl At {
         let rest = rest.strip_prefix('-')?;
         let (counter, rest) = match rest.split_at_checked(6) {
             Some((counter, after)) if after.starts_with('-') && digits(counter).is_some() => (digits(counter)?, &after[1..]),
-            _ => (0, rest),
+            // A uuid in the counter's place sorts behind almost every counter: nothing of ours may come between.
+            _ => (COUNTERS - 1, rest),
         };
         let (uuid, rest) = rest.split_at_checked(36)?;
         let suffix = match rest.strip_prefix('-') {
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn both_published_forms_are_read_and_one_is_written() {
         let bare = At::parse(&format!("1719100800000-{UUID}")).expect("as on the page");
-        assert_eq!((bare.stamp, bare.commit.0.to_string(), bare.suffix), (1_719_100_800_000_000, UUID.into(), 0));
+        assert_eq!((bare.stamp, bare.commit.0.to_string(), bare.suffix), (1_719_100_800_000_999, UUID.into(), 0));
         let counted = format!("1719100800000-000012-{UUID}");
         assert_eq!(At::parse(&counted).expect("counted").stamp, 1_719_100_800_000_012);
         assert_eq!(At::parse(&counted).expect("counted").text(), counted);
@@ -115,6 +116,9 @@ mod tests {
         }
         let texts: Vec<String> = all.iter().map(At::text).collect();
         assert!(texts.is_sorted() && all.iter().map(At::position).collect::<Vec<_>>().is_sorted());
+        let bare = format!("1719100800000-{UUID}");
+        let behind = At { stamp: At::parse(&bare).expect("as on the page").stamp + 1, ..all[0] };
+        assert!(bare < behind.text() && ceiling(all[0].stamp) > bare, "what follows a position without a counter sorts behind it");
         assert!(floor(all[0].stamp) <= texts[0] && texts[71] < ceiling(all[71].stamp) && texts[72] >= ceiling(all[71].stamp));
     }
 }

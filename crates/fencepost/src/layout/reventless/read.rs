@@ -27,6 +27,9 @@ pub(super) fn freshness(consistency: Consistency) -> Freshness {
     }
 }
 
+/// Keys in a page: what one batch fetches.
+const KEYS: i32 = 100;
+
 /// One of the places where events of a cover are found.
 #[derive(Debug, Clone)]
 enum Shelf {
@@ -63,7 +66,8 @@ impl Reventless {
 
     fn shelf(&self, cover: &Cover) -> Result<Shelf> {
         Ok(match cover {
-            Cover::Tag(tag) if !self.settings().is_home(cover) => {
+            // Of a key that is not declared there is no index: such a tag may still be the partition of events that have no other.
+            Cover::Tag(tag) if !self.settings().is_home(cover) && self.settings().is_declared(tag) => {
                 let (key, value) = split(tag)?;
                 Shelf::Index(format!("{TAG}{key}"), value.into())
             }
@@ -90,7 +94,11 @@ impl Reventless {
                 let key = |item: &Item| Some(item::key(item.text(HASH).ok()?, item.text(RANGE).ok()?));
                 self.fetch(op, items.iter().filter_map(key).collect(), freshness).await
             }
-            Shelf::Pointers(_) => self.fetch(op, items.iter().map(item::pointed).collect::<Result<_>>()?, freshness).await,
+            // A composite partition may be called as pointers are: events in it are no pointers.
+            Shelf::Pointers(_) => {
+                let pointers = items.iter().filter(|item| !is_event(item));
+                self.fetch(op, pointers.map(item::pointed).collect::<Result<_>>()?, freshness).await
+            }
         }
     }
 
@@ -194,6 +202,11 @@ impl Reventless {
         });
         // Types and further tags are looked at here, so a page is larger than what is wanted of it.
         let limit = options.limit.and_then(|limit| i32::try_from(limit.saturating_mul(4).clamp(16, 1_000)).ok());
+        // All that a page of keys names is fetched before its first event is handed over.
+        let limit = match shelf {
+            Shelf::Partition(_) => limit,
+            Shelf::Index(..) | Shelf::Pointers(_) => Some(limit.unwrap_or(KEYS).min(KEYS)),
+        };
         let fresh = freshness(options.consistency);
         let find = Find { reverse: backwards, limit, ..self.find(&shelf, range, fresh) };
         let pages = stream::try_unfold(Some(None), move |next| {

@@ -6,10 +6,11 @@ use futures::TryStreamExt;
 
 use super::append::Run;
 use super::fence::{Fence, Seen};
-use super::item::{self, Once};
+use super::item::{self, Once, Stored};
 use super::place::Cover;
 use super::plan::Part;
 use super::position::{At, floor};
+use super::token::Began;
 use super::{Reads, Reventless};
 use crate::dynamo::item::{Attributes, Item, text};
 use crate::dynamo::{Find, Freshness, Op, Range, Verdict};
@@ -105,9 +106,10 @@ impl Reventless {
         self.unless_recorded(op, run, conflict).await.map(Some)
     }
 
-    /// Under an id of the caller's it may have been recorded when the condition still held: then that is the answer.
+    /// It may have been recorded when the condition still held, under an id of the caller's, or by a try in doubt that landed since it was
+    /// last looked for, and is itself what is in the way: then that is the answer.
     async fn unless_recorded(&self, op: &Op, run: &mut Run<'_>, conflict: Error) -> Result<(Committed, Option<Seen>)> {
-        match run.intent.once {
+        match run.intent.once || run.repeats.is_some() || run.doubt {
             true => self.landed_before(op, run).await?.ok_or(conflict),
             false => Err(conflict),
         }
@@ -150,22 +152,34 @@ impl Reventless {
         if let Some(exact) = exact.filter(|_| landed == stamp) {
             return Ok(Some(self.landed(op, run, stamp, exact)));
         }
+        // It landed. What stands behind it may not show yet: then the answer is still out, and nobody may say that nothing was recorded.
+        run.doubt = true;
+        run.began = Some(Began { table: self.table().into(), id: run.intent.first_id().into(), stamp: landed, once: run.intent.once });
         let mut covers = BTreeMap::new();
-        for (cover, seen) in run.boundary.iter().flat_map(|b| &b.model) {
-            let then = match run.intent.touches.contains_key(cover) && landed > seen.stamp {
-                true => self.as_of(op, cover, seen, landed).await?,
-                false => seen.clone(),
-            };
-            covers.insert(cover.clone(), then);
+        // Another run may have landed it, behind events that this one's model has not.
+        let mut unread = false;
+        if let Some(boundary) = &run.boundary {
+            for (cover, seen) in &boundary.model {
+                let then = match run.intent.touches.contains_key(cover) && landed > seen.stamp {
+                    true => {
+                        let (then, between) = self.as_of(op, cover, seen, landed).await?;
+                        let matches = |event: &Stored| boundary.query.matches(&event.recorded.event_type, &event.recorded.tags);
+                        unread |= between.iter().any(|event| event.at.commit != commit && matches(event));
+                        then
+                    }
+                    false => seen.clone(),
+                };
+                covers.insert(cover.clone(), then);
+            }
         }
         let stream = match run.stream {
             None => None,
             Some(stream) => match covers.get(stream) {
                 Some(seen) => Some(seen.clone()),
-                None => Some(self.as_of(op, stream, &Fence::default().seen(None, 0), landed).await?),
+                None => Some(self.as_of(op, stream, &Fence::default().seen(None, 0), landed).await?.0),
             },
         };
-        let token = run.boundary.as_ref().map(|boundary| self.held(boundary.query, covers).seal());
+        let token = run.boundary.as_ref().filter(|_| !unread).map(|boundary| self.held(boundary.query, covers).seal());
         let positions = positions(commit, landed, run.intent.drafts.len());
         Ok(Some((Committed::new(commit, positions, token, op.units()), stream)))
     }

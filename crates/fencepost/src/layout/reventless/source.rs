@@ -85,12 +85,7 @@ impl Reventless {
                     Some(read) => break read,
                     None => {
                         attempt += 1;
-                        let pause = self.dynamo().pause(attempt, Reason::Unreachable);
-                        if attempt >= LOOKS || op.is_over(pause) {
-                            let message = format!("{} does not show yet all that its fence counts: decide later", cover.id());
-                            return Err(Error::unavailable(Reason::Throttled, message));
-                        }
-                        self.dynamo().env().sleep(pause).await;
+                        self.wait_for_all(op, cover, attempt).await?;
                         // The peer may have moved it; ours only adds.
                         fences.extend(self.fences(op, [cover], Freshness::Strong).await?);
                     }
@@ -119,6 +114,17 @@ impl Reventless {
         Ok(Looked { events: all, covers, foreign: any_foreign })
     }
 
+    /// A pause before a cover is looked at again, if it may be.
+    async fn wait_for_all(&self, op: &Op, cover: &Cover, attempt: u32) -> Result<()> {
+        let pause = self.dynamo().pause(attempt, Reason::Unreachable);
+        if attempt >= LOOKS || op.is_over(pause) {
+            let message = format!("{} does not show yet all that its fence counts: decide later", cover.id());
+            return Err(Error::unavailable(Reason::Throttled, message));
+        }
+        self.dynamo().env().sleep(pause).await;
+        Ok(())
+    }
+
     /// The events of a cover that its fence stands for, and how many of them all are the peer's. None: not all of them show yet.
     async fn counted(
         &self,
@@ -128,7 +134,12 @@ impl Reventless {
         freshness: Freshness,
     ) -> Result<Option<(Vec<Stored>, u64)>> {
         let (after, count, more) = before.map_or((0, 0, 0), |seen| (seen.stamp, seen.count, seen.more));
-        let mut events = self.on_cover(op, cover, before.map(|seen| seen.stamp), fence.more > more, freshness).await?;
+        let read = async |freshness| self.on_cover(op, cover, before.map(|seen| seen.stamp), fence.more > more, freshness).await;
+        let mut events = read(freshness).await?;
+        // The peer counts nothing: what it left on the fence and a replica does not show is read strongly.
+        if freshness == Freshness::Eventual && self.settings().is_home(cover) && !explained(before, (types, fence), &events) {
+            events = read(Freshness::Strong).await?;
+        }
         let ours = events.iter().filter(|event| event.is_ours() && event.at.stamp > after && event.at.stamp <= fence.stamp).count() as u64;
         if ours < fence.count - count.min(fence.count) {
             return Ok(None);
@@ -141,10 +152,12 @@ impl Reventless {
             events.retain(Stored::is_ours);
             return Ok(Some((events, before.foreign)));
         }
-        // The peer counts nothing: what it wrote is whole only if the fence stood still meanwhile.
+        // The peer counts nothing: what it wrote is whole only if it left the fence alone meanwhile. What ours moved is judged at the append.
         if foreign > 0 {
-            let again = self.fences(op, [cover], Freshness::Strong).await?;
-            if again.get(cover).is_none_or(|again| !fence.seen(types, 0).holds(again)) {
+            let again = self.fences(op, [cover], Freshness::Strong).await?.remove(cover).unwrap_or_default();
+            let by_ours = |of: &String| again.versions.get(of) != fence.versions.get(of);
+            let mut asked = again.positions.iter().filter(|(of, _)| types.is_none_or(|types| types.contains(*of)));
+            if asked.any(|(of, position)| fence.positions.get(of) != Some(position) && !by_ours(of)) {
                 return Ok(None);
             }
         }
@@ -166,25 +179,59 @@ impl Reventless {
         Ok(held.covers.values().zip(fences).all(|(seen, fence)| seen.holds(&fence)))
     }
 
-    /// A cover as it stood right after a commit of ours that moved it, with this stamp.
-    pub(super) async fn as_of(&self, op: &Op, cover: &Cover, seen: &Seen, stamp: u64) -> Result<Seen> {
-        let fence = self.fences(op, [cover], Freshness::Strong).await?.remove(cover).unwrap_or_default();
-        let later = self.on_cover(op, cover, Some(stamp), fence.more > 0, Freshness::Strong).await?;
-        let later: Vec<&Stored> = later.iter().filter(|event| event.is_ours() && event.at.stamp <= fence.stamp).collect();
-        let commits: BTreeSet<CommitId> = later.iter().map(|event| event.at.commit).collect();
-        let homes: BTreeSet<CommitId> = later.iter().filter(|event| event.id == cover.id()).map(|event| event.at.commit).collect();
+    /// A cover as it stood right after a commit of ours that moved it, with this stamp, for one who had seen it so before; and what of ours lay between,
+    /// that commit included.
+    pub(super) async fn as_of(&self, op: &Op, cover: &Cover, seen: &Seen, stamp: u64) -> Result<(Seen, Vec<Stored>)> {
+        let (home, mut attempt) = (self.settings().is_home(cover), 0);
+        // A partition is read strongly, and may be read from the commit on; an index must show all that came since it was seen.
+        let from = if home && seen.stamp == 0 { stamp.saturating_sub(1) } else { seen.stamp };
+        let (fence, since) = loop {
+            let fence = self.fences(op, [cover], Freshness::Strong).await?.remove(cover).unwrap_or_default();
+            let mut since = self.on_cover(op, cover, Some(from), fence.more > seen.more, Freshness::Strong).await?;
+            since.retain(|event| event.is_ours() && event.at.stamp <= fence.stamp);
+            if home || since.len() as u64 + seen.count >= fence.count {
+                break (fence, since);
+            }
+            attempt += 1;
+            self.wait_for_all(op, cover, attempt).await?;
+        };
+        let (later, then): (Vec<&Stored>, Vec<&Stored>) = since.iter().partition(|event| event.at.stamp > stamp);
+        let commits = |events: &[&Stored]| events.iter().map(|event| event.at.commit).collect::<BTreeSet<CommitId>>();
+        let homes = later.iter().filter(|event| event.id == cover.id()).copied().collect::<Vec<_>>();
         let hidden = later.iter().filter(|event| self.settings().fences(&event.written).get(cover) == Some(&true)).count() as u64;
-        let moved: BTreeSet<&str> = later.iter().map(|event| event.recorded.event_type.as_str()).collect();
-        let mut then = fence.seen(seen.asked().as_ref(), seen.foreign);
-        then.version = fence.version.saturating_sub(commits.len() as u64);
-        then.count = fence.count.saturating_sub(later.len() as u64);
-        then.home_version = fence.home_version.saturating_sub(homes.len() as u64);
-        then.more = fence.more.saturating_sub(hidden);
-        then.stamp = stamp;
-        // A type that moved since is not as it was then: anything that is not now will do.
-        then.types.iter_mut().filter(|(of, _)| moved.contains(of.as_str())).for_each(|(_, at)| *at = (0, None));
-        Ok(then)
+        let counted = |all: u64, later: usize| all.saturating_sub(later as u64);
+        let mut known = fence.seen(seen.asked().as_ref(), seen.foreign);
+        known.version = counted(fence.version, commits(&later).len());
+        known.count = counted(fence.count, later.len());
+        known.home_version = counted(fence.home_version, commits(&homes).len());
+        known.more = fence.more.saturating_sub(hidden);
+        known.stamp = stamp;
+        // What moved a type since, or nobody of ours, is nothing that was seen: anything that is not now will do.
+        let (ours, moved) = (commits(&then), later.iter().map(|event| event.recorded.event_type.as_str()).collect::<BTreeSet<_>>());
+        let was_seen = |of: &String, position: &Option<String>| {
+            let before = seen.types.get(of).is_some_and(|(_, before)| before == position);
+            let by_ours = position.as_deref().and_then(At::parse).is_some_and(|at| ours.contains(&at.commit));
+            !moved.contains(of.as_str()) && (before || by_ours || position.is_none())
+        };
+        known.types.iter_mut().filter(|(of, (_, position))| !was_seen(of, position)).for_each(|(_, at)| *at = (0, None));
+        let mut between = since;
+        if from != seen.stamp && known.version > seen.version + 1 {
+            between = self.on_cover(op, cover, None, known.more > 0, Freshness::Strong).await?;
+        }
+        between.retain(|event| event.is_ours() && event.at.stamp > seen.stamp && event.at.stamp <= stamp);
+        Ok((known, between))
     }
+}
+
+/// Whether every position that the fence has of what was asked for was seen before, or is of a commit that was read.
+fn explained(before: Option<&Seen>, (types, fence): (Option<&BTreeSet<String>>, &Fence), events: &[Stored]) -> bool {
+    let commits: BTreeSet<CommitId> = events.iter().map(|event| event.at.commit).collect();
+    let seen = |of: &String, position: &String| {
+        before.and_then(|before| before.types.get(of)).is_some_and(|(_, seen)| seen.as_ref() == Some(position))
+    };
+    let asked = fence.positions.iter().filter(|(of, _)| types.is_none_or(|types| types.contains(*of)));
+    let mut unknown = asked.filter(|(of, position)| !seen(of, position));
+    unknown.all(|(_, position)| At::parse(position).is_some_and(|at| commits.contains(&at.commit)))
 }
 
 /// A model that was read before the peer wrote on its covers cannot be read on: where the peer puts an event, it may lie before what was

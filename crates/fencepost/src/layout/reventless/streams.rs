@@ -124,6 +124,10 @@ impl Reventless {
     }
 
     async fn append_stream(&self, op: &Op, stream: &StreamName, mut step: Step) -> Result<Committed> {
+        if self.published() {
+            let remedy = "the published algorithm has no streams: append to the log, or leave fencing=as-published away".into();
+            return Err(Refused::Unsupported { what: "appending to a stream as published".into(), remedy }.into());
+        }
         let stream = self.stream_boundary(stream)?;
         let mut append = step.take_append(&stream.tags)?;
         let after = match step.expect {
@@ -134,6 +138,8 @@ impl Reventless {
                 Some(After::Token(token))
             }
             Expect::Version(wanted) => {
+                // What cannot be held is refused before the stream is read.
+                self.begin(&append, Some(&stream.cover))?.intent.check(0)?;
                 let (mut events, seen) = self.stream_since(op, &stream, None, self.0.options.reads).await?;
                 let token = self.stream_token(&stream, seen.clone());
                 if version(&seen) != wanted {
@@ -142,11 +148,17 @@ impl Reventless {
                     // A repeat may find its own events where the version was.
                     return match append.commit_id() {
                         None => Err(conflict),
-                        Some(_) => self.repeat_of(op, &stream, append, conflict).await,
+                        Some(_) => self.repeat_of(op, &stream, &append, conflict).await,
                     };
                 }
                 Some(After::Token(token))
             }
+        };
+        // How many events the snapshots were made on. Another run of the same command may have landed it behind events that they lack.
+        let stood = match &after {
+            None => None,
+            Some(After::Token(token)) => Some(version(&self.stream_seen(&stream, token)?)),
+            Some(_) => Some(0),
         };
         if let Some(after) = after {
             append = append.unless(stream.query.clone(), after);
@@ -154,8 +166,12 @@ impl Reventless {
         let (mut committed, seen) = self.append_commit(op, &append, Some(&stream.cover)).await?;
         let seen = self.stream_end(op, &stream, seen, &committed, append.condition().is_some()).await?;
         committed.version = seen.as_ref().map(version);
+        let behind = |seen: &&Seen| match stood {
+            Some(stood) => stood + append.events().len() as u64 == version(seen),
+            None => append.commit_id().is_none(),
+        };
         for snapshot in &step.snapshots {
-            let Some(seen) = &seen else { continue };
+            let Some(seen) = seen.as_ref().filter(behind) else { continue };
             if let Err(error) = self.save_snapshot(&stream, snapshot, seen).await {
                 tracing::warn!(stream = stream.name, snapshot = snapshot.name, %error, "the events were recorded, the snapshot was not");
             }
@@ -165,25 +181,19 @@ impl Reventless {
     }
 
     /// The outcome of a commit that was recorded before, or the conflict.
-    async fn repeat_of(&self, op: &Op, stream: &Boundary, append: Append, conflict: Error) -> Result<Committed> {
-        // Nothing new may land: a condition that cannot hold, since the stream has events.
-        let append = append.unless(stream.query.clone(), After::Nothing);
-        match self.append_commit(op, &append, Some(&stream.cover)).await {
-            Err(Error::Conflict(_)) => Err(conflict),
-            Ok((mut committed, seen)) => {
-                let seen = self.stream_end(op, stream, seen, &committed, false).await?;
-                committed.version = seen.as_ref().map(version);
-                committed.units = op.units();
-                Ok(committed)
-            }
-            Err(error) => Err(error),
-        }
+    async fn repeat_of(&self, op: &Op, stream: &Boundary, append: &Append, conflict: Error) -> Result<Committed> {
+        let Some((mut committed, seen)) = self.recorded_before(op, append, &stream.cover).await? else { return Err(conflict) };
+        let seen = self.stream_end(op, stream, seen, &committed, false).await?;
+        committed.version = seen.as_ref().map(version);
+        committed.token = seen.map(|seen| self.stream_token(stream, seen));
+        committed.units = op.units();
+        Ok(committed)
     }
 
     /// The stream behind a commit. What the peer wrote is on no counter: where its traces show, events are counted.
     async fn stream_end(&self, op: &Op, stream: &Boundary, seen: Option<Seen>, committed: &Committed, read: bool) -> Result<Option<Seen>> {
         let Some(mut seen) = seen else { return Ok(None) };
-        let foreign = seen.types.values().any(|(version, position)| *version == 0 && position.is_some());
+        let foreign = seen.types.values().any(|(version, _)| *version == 0);
         if !read && foreign {
             let last = committed.last();
             let all = self.on_cover(op, &stream.cover, None, seen.more > 0, Freshness::Strong).await?;
@@ -212,13 +222,18 @@ impl Reventless {
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
         let (after, limit) = (options.after, options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)));
-        if options.direction == Direction::Backwards {
-            // A version counts from the first event: all are read.
+        // A version counts from the first event, so from the last back all are read; and what an index shows must be counted.
+        if options.direction == Direction::Backwards || !self.settings().is_home(&stream.cover) {
+            let backwards = options.direction == Direction::Backwards;
             let all = async move {
                 let op = self.dynamo().long_op();
                 let (mut events, _) = self.stream_since(&op, &stream, None, self.0.options.reads).await?;
-                events.retain(|event| after.is_none_or(|after| event.version.is_some_and(|own| own < after)));
-                Ok::<_, Error>(stream::iter(events.into_iter().rev().take(limit).map(Ok)))
+                let behind = |own: u64, after: u64| if backwards { own < after } else { own > after };
+                events.retain(|event| after.is_none_or(|after| event.version.is_some_and(|own| behind(own, after))));
+                if backwards {
+                    events.reverse();
+                }
+                Ok::<_, Error>(stream::iter(events.into_iter().take(limit).map(Ok)))
             };
             return stream::once(all).try_flatten().boxed();
         }

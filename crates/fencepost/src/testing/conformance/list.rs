@@ -112,6 +112,7 @@ macro_rules! conformance {
                     t17_many_pages
                     t18_stream_is_a_tag_of_the_log
                     t19_commit_is_found_by_its_id
+                    t20_commit_id_lifts_no_expectation
                 }
                 states {
                     u01_checkpoint_compare_and_set

@@ -413,6 +413,25 @@ pub async fn t19_commit_is_found_by_its_id(s: Subject) {
     }
 }
 
+/// A commit id settles a repeat and lifts nothing: an expectation that does not hold is a conflict, and the id stays free.
+pub async fn t20_commit_id_lifts_no_expectation(s: Subject) {
+    let (a, id) = (name("a"), CommitId(Uuid::from_u128(20)));
+    let expecting = |expect| step(&["x"]).expect(expect).commit(id);
+    for there in 0..2 {
+        let ahead = assert_conflict(s.streams.append(&a, expecting(Expect::Version(3))).await);
+        assert!(ahead.events.is_empty(), "the stream is shorter: nothing is new");
+        assert_eq!(s.streams.load(&a, LoadOptions::default()).await.must().version, there);
+        assert!(s.streams.committed(&a, id).await.must().value.is_none(), "nothing was recorded");
+        add(&s, &a, &["other"]).await;
+    }
+    let behind = assert_conflict(s.streams.append(&a, expecting(Expect::Version(1))).await);
+    assert_eq!(labels(&behind.events), ["other"]);
+    let first = s.streams.append(&a, expecting(Expect::Version(2))).await.must();
+    let again = s.streams.append(&a, expecting(Expect::Version(2))).await.must();
+    assert_eq!((first.version, again.version, &again.positions), (Some(3), Some(3), &first.positions));
+    assert_eq!(s.streams.load(&a, LoadOptions::default()).await.must().version, 3);
+}
+
 /// A repeat keeps no snapshot and claims nothing in its token that its own model has not: another run, which stood further, has landed the commit.
 pub async fn t21_repeat_of_another_run_keeps_nothing_of_its_own(s: Subject) {
     let a = name("a");
