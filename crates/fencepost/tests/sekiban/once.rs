@@ -268,3 +268,35 @@ async fn a_write_that_was_refused_never_lands() {
     let there: Vec<_> = other.by_tag_since(&tag("a:1"), None).try_collect().await.expect("by tag");
     assert_eq!(labels(&there), ["theirs"]);
 }
+
+#[tokio::test]
+async fn under_a_key_an_append_is_done_once() {
+    let bench = Bench::new();
+    let (one, other) = (bench.sekiban("").await, bench.sekiban("").await);
+    let order =
+        |body: &str, tags: &[&str]| tags.iter().fold(Event::new("T", body.to_owned()).expect("event"), |e, tag| e.tag(tag).expect("tag"));
+    let first = one.append_if_unique("order-42", order(r#"{"a":1,"b":2}"#, &["x:1", "y:1"]), None).await.expect("first");
+    let Unique::Appended { ids, positions } = first else { panic!("{first:?}") };
+    let again = other.append_if_unique("  order-42 ", order(r#"{"b":2,"a":1}"#, &["y:1", "x:1"]), None).await.expect("again");
+    assert_eq!(again, Unique::AlreadyCommitted { ids: ids.clone(), positions });
+    let reused = other.append_if_unique("order-42", order(r#"{"a":1,"b":3}"#, &["x:1", "y:1"]), None).await.expect("reused");
+    assert_eq!(reused, Unique::KeyReused { ids });
+    let batch = |second: &str| [order("{}", &["x:1"]), order(second, &["z:1"])];
+    let first = one.append_batch_if_unique("order-42", batch("{}")).await.expect("a batch is another thing");
+    let Unique::Appended { ids, positions } = first else { panic!("{first:?}") };
+    assert_eq!(
+        other.append_batch_if_unique("order-42", batch("{}")).await.expect("again"),
+        Unique::AlreadyCommitted { ids: ids.clone(), positions }
+    );
+    assert_eq!(other.append_batch_if_unique("order-42", batch("[]")).await.expect("reused"), Unique::KeyReused { ids });
+    assert_eq!(one.count(None).await.expect("count"), 3);
+    // Many at once: one appends, the others are told.
+    let many = futures::future::join_all((0..8).map(|n| {
+        let sekiban = if n % 2 == 0 { &one } else { &other };
+        sekiban.append_if_unique("race", order("{}", &["r:1"]), None)
+    }))
+    .await;
+    let appended = many.iter().filter(|outcome| matches!(outcome, Ok(Unique::Appended { .. }))).count();
+    let told = many.iter().filter(|outcome| matches!(outcome, Ok(Unique::AlreadyCommitted { .. }))).count();
+    assert_eq!((appended, told), (1, 7), "{many:?}");
+}
