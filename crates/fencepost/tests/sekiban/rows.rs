@@ -140,3 +140,37 @@ async fn heartbeats_are_written_as_sekiban_does() {
     );
     assert!(sekiban.newest_row("ClassRoomList").await.expect("reads").is_none(), "a heartbeat is no state");
 }
+
+/// A row whose write is not answered at all: it is read, and told as it is there; where it is not there (yet), as in doubt.
+#[tokio::test]
+async fn a_row_that_is_not_answered_is_read_again_or_in_doubt() {
+    let bench = Bench::new();
+    let between = Faults::new(bench.http(), 1);
+    let builder = bench.builder("").timeouts(Timeouts { attempts: 1, ..PATIENT }).http_client(between.http_client());
+    let sekiban = open(builder).await.sekiban().expect("sekiban");
+    let row = row_of(&items(&golden("11a"), "SekibanProjectionStates")[0]);
+    let at = |generation, revision, tombstoned| Control { generation, revision, tombstoned };
+    let beat = ProjectionHeartbeat { projector: "P".into(), version: "1".into(), sequence: 1, ..Default::default() };
+    let doubted = |error: &Error| matches!(error, Error::InDoubt(_));
+    // Never delivered.
+    for call in ["PutItem", "UpdateItem", "DeleteItem"] {
+        between.script(Rule::on(call).nth(1).lose_request());
+    }
+    assert!(sekiban.create_row(&row).await.is_err_and(|error| doubted(&error)));
+    sekiban.create_row(&row).await.expect("creates");
+    assert!(sekiban.invalidate_row(&row.projector, &row.version, at(0, 1, false)).await.is_err_and(|error| doubted(&error)));
+    assert!(sekiban.delete_row(&row.projector, &row.version).await.is_err_and(|error| doubted(&error)));
+    between.calm();
+    between.script(Rule::on("PutItem").nth(1).lose_request());
+    assert!(sekiban.put_heartbeat(&beat, 0).await.is_err_and(|error| doubted(&error)));
+    between.calm();
+    // Delivered.
+    for call in ["PutItem", "UpdateItem", "DeleteItem"] {
+        between.script(Rule::on(call).lose_response());
+    }
+    assert_eq!(sekiban.replace_row(&row, at(0, 1, false)).await.expect("it is there"), RowWrite::Committed(at(0, 2, false)));
+    let given_up = sekiban.invalidate_row(&row.projector, &row.version, at(0, 2, false)).await.expect("it is so");
+    assert_eq!(given_up, RowWrite::Committed(at(1, 3, true)));
+    assert!(sekiban.put_heartbeat(&beat, 0).await.expect("it is there"));
+    assert!(sekiban.delete_row(&row.projector, &row.version).await.expect("it is gone"));
+}

@@ -115,9 +115,13 @@ impl Sekiban {
         if !error.recorded_nothing() {
             return error;
         }
+        self.doubt(events, format!("a part of it is written, or may be: write it again ({error})"))
+    }
+
+    /// A doubt of what has no commit of its own.
+    pub(super) fn doubt(&self, events: &[Event], message: String) -> Error {
         let (namespace, digest) = (self.namespace().into(), digest(events));
         let base = Began { namespace, recorded: false, once: false, digest, tried: Vec::new() }.seal();
-        let message = format!("a part of it is written, write it again: {error}");
         Error::InDoubt(Box::new(InDoubt { commit: self.dynamo().env().new_commit_id(), base, message }))
     }
 
