@@ -36,6 +36,8 @@ async fn an_event_costs_what_it_costs_sekiban_and_two_units_for_each_head() {
 /// Rows that Sekiban wrote without a head count: a decision that did not see them conflicts, and versions go on from them.
 #[tokio::test]
 async fn rows_without_heads_are_taken_into_account() {
+    let counted = crate::tap::Counted::default();
+    let _here = metrics::set_default_local_recorder(&counted);
     let golden = golden("04");
     let student = "Student:0b6d3b1e-2a53-4d55-9a5c-0b8a8c0a5c11";
     let bench = Bench::new();
@@ -49,6 +51,7 @@ async fn rows_without_heads_are_taken_into_account() {
     assert_eq!(conflict.events.len(), 2);
     let done =
         log.append(Append::new([event("mine", &[student])]).unless(query.clone(), conflict.token.expect("token"))).await.expect("appends");
+    assert!(counted.of("fencepost_sekiban_rows_without_head_total") >= 2, "two rows of Sekiban's were met");
     assert_eq!(labels(&log.source(&query, None).await.expect("source").events)[2..], ["mine"]);
     let heads = bench.heads().await;
     let head = &heads[&format!("SERVICE#default#HEAD#{student}")];
@@ -83,7 +86,7 @@ async fn rows_without_heads_are_taken_into_account() {
 /// Many writers deciding at random under random faults: every commit holds against the whole history.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_hold_under_random_faults() {
-    for seed in 1..=2 {
+    for seed in 1..=4 {
         let bench = Bench::new();
         let between = Faults::new(bench.http(), seed);
         let mut handles: Vec<std::sync::Arc<dyn fencepost::EventLog>> = Vec::new();
@@ -96,7 +99,14 @@ async fn decisions_hold_under_random_faults() {
             internal_error: 0.02,
             lose_request: 0.02,
             lose_response: 0.04,
+            time_out: 0.02,
+            truncate: 0.01,
+            deliver_twice: 0.03,
+            hang: 0.003,
+            delay: 0.05,
             conflict: 0.03,
+            in_progress: 0.01,
+            token_mismatch: 0.01,
             hide_reasons: 0.1,
             ..Chances::default()
         };
@@ -134,4 +144,64 @@ async fn a_tag_that_was_only_read_is_held_too() {
         assert!(matches!(&outcome, Err(Error::Conflict(conflict)) if labels(&conflict.events) == ["theirs"]), "{written:?}: {outcome:?}");
         between.calm();
     }
+}
+
+/// A place before 1970 has no position: it is refused before anything is written.
+#[tokio::test]
+async fn a_place_before_1970_is_refused_at_the_door() {
+    let wide: Vec<String> = (0..100).map(|n| format!("t:{n}")).collect();
+    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
+    for (more, tags) in [("", &["a:1"][..]), ("&large=chunked", &["a:1"]), ("&large=chunked", &wide)] {
+        let bench = Bench::new();
+        let sekiban = bench.sekiban(more).await;
+        for at in [SortableId::MIN, id("062135596799999999900000000000")] {
+            let refused = sekiban.write(&[(at, event("{}", tags).id(Uuid::from_u128(1)))], WriteOptions::default()).await;
+            assert!(matches!(refused, Err(Error::Refused(Refused::Malformed { what: "sortable unique id", .. }))), "{refused:?}");
+            if more.is_empty() {
+                let refused = sekiban.append_if_unique("k", event("{}", tags), Some(at)).await;
+                assert!(matches!(refused, Err(Error::Refused(Refused::Malformed { what: "sortable unique id", .. }))), "{refused:?}");
+            }
+        }
+        assert_eq!((bench.dump("SekibanEvents").await.len(), bench.dump("SekibanTags").await.len()), (0, 0), "nothing was written");
+    }
+}
+
+/// A tag with many rows: what an append that landed unheard, a version that does not hold, and a tag that is only checked cost does not grow with it.
+#[tokio::test]
+async fn a_long_tag_is_not_read_again_by_every_append() {
+    use fencepost::{Expect, Step, StreamName};
+    let bench = Bench::embedded();
+    let few = fencepost::sekiban::Settings::from_json(r#"{"DynamoDb":{"QueryPageSize":10}}"#).expect("settings");
+    let far = Faults::new(bench.http(), 1);
+    let tap = crate::tap::Tap::on(far.http_client());
+    let store = open(bench.builder("").settings(&few).expect("settings").timeouts(PATIENT).http_client(tap.http_client())).await;
+    let (log, streams, name) = (store.log().expect("log"), store.streams(), StreamName::new("a:1").expect("name"));
+    for _ in 0..10 {
+        log.append(Append::new((0..30).map(|n| event(&n.to_string(), &["a:1"])))).await.expect("append");
+    }
+    tap.take();
+    // Its answer is lost, and the repeat of it has conflicted.
+    far.script(Rule::on("TransactWriteItems").nth(1).lose_response());
+    far.script(Rule::on("TransactWriteItems").nth(2).token_mismatch());
+    let landed = streams.append(&name, Step::new([event("unheard", &[])])).await.expect("it landed");
+    assert_eq!(landed.version, Some(301));
+    let asked = tap.count("Query");
+    assert!(asked < 6, "{asked} queries to settle it");
+    far.calm();
+    let conflict = streams.append(&name, Step::new([event("never", &[])]).expect(Expect::Version(299))).await;
+    let Err(Error::Conflict(conflict)) = conflict else { panic!("{conflict:?}") };
+    assert_eq!(labels(&conflict.events), ["29", "unheard"]);
+    assert_eq!(conflict.events.iter().map(|event| event.version).collect::<Vec<_>>(), [Some(300), Some(301)]);
+    let asked = tap.count("Query");
+    assert!(asked < 6, "{asked} queries to tell the conflict");
+    // Rows of Sekiban's on a tag that is only read.
+    for n in 0..40u128 {
+        crate::indexed::sekiban_writes(&bench, "default", crate::indexed::now_id(), &Uuid::from_u128(n), "theirs", &["r:1"]).await;
+    }
+    let query = Query::tag("r:1").expect("query");
+    let token = log.source(&query, None).await.expect("source").token;
+    tap.take();
+    log.append(Append::new([event("1", &["w:1"])]).unless(query, token)).await.expect("holds");
+    let counted = tap.take().into_iter().filter(|call| call.request["Select"] == "COUNT").count();
+    assert_eq!(counted, 0, "a tag that is not written needs no count");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
 
-use super::item::{self, Head, Stamp};
+use super::item::{self, Head, Stamp, TagRow};
 use super::plan::{Intent, Part, Stand, TABLE_HASH, Tables, Try, fits};
 use super::suid::SortableId;
 use super::token::{Began, End, Held};
@@ -319,18 +319,13 @@ impl Sekiban {
         }
     }
 
+    /// Where a tag stands, with the number of its events.
     pub(super) async fn stand(&self, op: &Op, tag: &Tag) -> Result<Stand> {
-        let mut head = self.known_head(op, tag).await?;
-        let mut row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
-        let is_behind = |head: &Option<Head>, at: SortableId| head.is_none_or(|head| head.pos < at);
-        if row.as_ref().is_some_and(|row| is_behind(&head, row.at)) {
-            head = self.head(op, tag, Freshness::Strong).await?;
-            row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
-        }
+        let (head, row) = self.head_and_last(op, tag).await?;
         let end = match (&row, head) {
             (None, None) => End::default(),
-            (Some(row), head) if is_behind(&head, row.at) => {
-                let behind = self.count_rows(op, tag.as_str(), head.map(|head| head.pos)).await?;
+            (Some(row), head) if is_behind(head, row.at) => {
+                let behind = self.count_rows(op, tag.as_str(), head.map(|head| head.pos), None).await?;
                 metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(behind);
                 End::default().behind(std::slice::from_ref(row)).counting(head.map_or(0, |head| head.cnt) + behind)
             }
@@ -342,16 +337,41 @@ impl Sekiban {
         Ok(Stand { head, end })
     }
 
+    /// The same for a tag that is held and not written: nobody needs its number, and to count rows without a head is to read them all.
+    async fn stand_uncounted(&self, op: &Op, tag: &Tag) -> Result<Stand> {
+        let (head, row) = self.head_and_last(op, tag).await?;
+        Ok(Stand { head, end: End::default().behind(row.as_slice()) })
+    }
+
+    async fn head_and_last(&self, op: &Op, tag: &Tag) -> Result<(Option<Head>, Option<TagRow>)> {
+        let mut head = self.known_head(op, tag).await?;
+        let mut row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
+        if row.as_ref().is_some_and(|row| is_behind(head, row.at)) {
+            head = self.head(op, tag, Freshness::Strong).await?;
+            row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
+        }
+        Ok((head, row))
+    }
+
     /// The tags of the condition: nothing new on them that matches, or a conflict.
     async fn judge(&self, op: &Op, run: &mut Run<'_>) -> Result<BTreeMap<Tag, Stand>> {
+        let written = run.intent.tags();
         let Some(boundary) = &mut run.boundary else { return Ok(BTreeMap::new()) };
         for _ in 0..64 {
-            let stands = try_join_all(boundary.seen.keys().map(|tag| self.stand(op, tag))).await?;
+            let written = &written;
+            let stands = boundary.seen.keys().map(|tag| async move {
+                match written.contains_key(tag) {
+                    true => self.stand(op, tag).await,
+                    false => self.stand_uncounted(op, tag).await,
+                }
+            });
+            let stands = try_join_all(stands).await?;
             let still = boundary.seen.values().zip(&stands).all(|(end, stand)| end.id() == stand.end.id());
             if still {
                 // Rows that have expired were read, and are in the model.
                 let stands = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| {
-                    let end = if stand.end.id().is_some() { end.counting(stand.end.count) } else { *end };
+                    let counted = stand.end.id().is_some() && written.contains_key(tag);
+                    let end = if counted { end.counting(stand.end.count) } else { *end };
                     (tag.clone(), Stand { end, ..stand })
                 });
                 return Ok(stands.collect());
@@ -479,6 +499,11 @@ impl Sekiban {
         }
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
+}
+
+/// Whether a place stands behind a head: Sekiban wrote it, which moves none.
+fn is_behind(head: Option<Head>, at: SortableId) -> bool {
+    head.is_none_or(|head| head.pos < at)
 }
 
 /// Whether an error leaves open what became of a try before it.

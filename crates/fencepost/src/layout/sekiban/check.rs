@@ -133,8 +133,8 @@ impl Sekiban {
                 return Ok(());
             }
         };
-        let above = self.count_rows(op, tag, Some(head.pos)).await?;
-        let all = self.count_rows(op, tag, None).await?;
+        let above = self.count_rows(op, tag, Some(head.pos), None).await?;
+        let all = self.count_rows(op, tag, None, None).await?;
         if above > 0 {
             metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(above);
             finding(format!("{above} rows stand above it: somebody who bumps no head writes this tag, and nothing fences that"));

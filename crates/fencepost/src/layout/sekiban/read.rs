@@ -86,12 +86,16 @@ impl Sekiban {
         Find::new(&self.options().tags, HASH, text(self.keys().tag(tag)))
     }
 
-    /// How many rows of a tag stand behind this one.
-    pub(super) async fn count_rows(&self, op: &Op, tag: &str, behind: Option<SortableId>) -> Result<u64> {
+    /// How many rows of a tag stand behind a place, up to another.
+    pub(super) async fn count_rows(&self, op: &Op, tag: &str, behind: Option<SortableId>, to: Option<SortableId>) -> Result<u64> {
         let find = self.rows_of(tag);
-        let find = match behind {
-            Some(id) => find.range(Range::After(RANGE.into(), text(bound(id)))),
-            None => find,
+        let find = match (behind, to) {
+            (None, None) => find,
+            (Some(id), None) => find.range(Range::After(RANGE.into(), text(bound(id)))),
+            (behind, Some(to)) => {
+                let from = behind.map_or_else(|| SortableId::MIN.to_string(), bound);
+                find.range(Range::Between(RANGE.into(), text(from), text(bound(to))))
+            }
         };
         self.dynamo().count(op, &find).await
     }

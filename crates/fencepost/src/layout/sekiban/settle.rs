@@ -1,6 +1,6 @@
 //! What became of a try that failed or whose answer was lost: our own commit, another's under our id, events that are there already.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Sekiban;
 use super::append::Run;
@@ -38,7 +38,7 @@ impl Sekiban {
     pub(super) async fn found(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
         let Some(began) = run.began.clone() else { return Ok(None) };
         if let Some(landed) = self.look(op, &began, &run.intent).await? {
-            self.note_ends(op, run).await?;
+            self.note_ends(op, run, |n| landed[n].at).await?;
             let token = self.moved_token(run, |n| landed[n].at);
             return Ok(Some(Committed { token, ..self.committed_as(op, &run.intent, landed) }));
         }
@@ -71,23 +71,27 @@ impl Sekiban {
         Committed::new(intent.commit, positions, None, op.units())
     }
 
-    /// Counts of the tags of a commit that was found: as many rows as there are up to its own.
-    pub(super) async fn note_ends(&self, op: &Op, run: &mut Run<'_>) -> Result<()> {
+    /// Counts of the tags of a commit that was found, of which each event stands here: as many as there are, but for those behind its own.
+    async fn note_ends(&self, op: &Op, run: &mut Run<'_>, place: impl Fn(usize) -> SortableId + Send + Sync) -> Result<()> {
         for (tag, indexes) in run.intent.tags() {
-            let ids: BTreeSet<String> = indexes.iter().map(|n| run.intent.ids[*n].to_string()).collect();
-            let (rows, _) = self.view(op, &tag, &End::default(), Freshness::Strong).await?;
-            let count = rows.iter().rposition(|row| ids.contains(&row.event)).map_or(0, |at| at as u64 + 1);
-            run.ends.insert(tag, count);
+            let Some(last) = indexes.into_iter().map(&place).max() else { continue };
+            let end = self.stand(op, &tag).await?.end;
+            let behind = match end.id() {
+                Some(at) if at > last => self.count_rows(op, tag.as_str(), Some(last), Some(at)).await?,
+                _ => 0,
+            };
+            run.ends.insert(tag, end.count.saturating_sub(behind));
         }
         Ok(())
     }
 
     /// A try whose answer was lost, or that landed late. What the tags counted then is read.
     async fn landed_before(&self, op: &Op, run: &mut Run<'_>, ticks: u64) -> Result<Committed> {
-        self.note_ends(op, run).await?;
+        let places: Vec<SortableId> = (0..run.intent.events.len()).map(|n| run.intent.place(ticks, n)).collect();
+        self.note_ends(op, run, |n| places[n]).await?;
         self.side().ring();
         let positions = self.positions(&run.intent, ticks)?;
-        let token = self.moved_token(run, |n| run.intent.place(ticks, n));
+        let token = self.moved_token(run, |n| places[n]);
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
 

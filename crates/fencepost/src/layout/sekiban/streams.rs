@@ -125,9 +125,26 @@ impl Sekiban {
         if end.count == version {
             return Ok(Ok(end));
         }
-        let known = usize::try_from(version).unwrap_or(usize::MAX).min(rows.len());
-        let events = self.numbered(op, &rows[known..], known as u64, Freshness::Strong).await?;
+        let rows = self.last_rows(op, tag, &end, end.count.saturating_sub(version)).await?;
+        let known = end.count - rows.len() as u64;
+        let events = self.numbered(op, &rows, known, Freshness::Strong).await?;
         Ok(Err(Error::conflict(events, Some(self.stream_token(tag, end)))))
+    }
+
+    /// So many rows up to an end, in order: no more of them are read.
+    async fn last_rows(&self, op: &Op, tag: &Tag, end: &End, wanted: u64) -> Result<Vec<TagRow>> {
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let walk = self.walk(op, tag, None, Freshness::Strong).await?;
+        let mut walk = walk.towards(true, end.sort_key().map(|key| format!("{key}$")));
+        let mut rows = Vec::new();
+        while rows.len() < wanted
+            && let Some(more) = self.step(op, &mut walk).await?
+        {
+            rows.extend(more);
+        }
+        rows.truncate(wanted);
+        rows.reverse();
+        Ok(rows)
     }
 
     /// The commit has landed: a snapshot that cannot be stored does not undo it.
