@@ -217,3 +217,22 @@ async fn tables_are_those_that_sekiban_makes_and_an_index_of_keys_alone_is_accep
         [("a:1", 1, written), ("a:2", 1, written)]
     );
 }
+
+/// An id in capitals is another key: the row that is put again is called as its event is.
+#[tokio::test]
+async fn a_row_of_an_event_with_capitals_in_its_id_is_put_again_as_it_was() {
+    let golden = golden("04");
+    let bench = Bench::new();
+    let store = bench.store("").await;
+    let mut event = item(&items(&golden, "SekibanEvents")[0]);
+    let upper = event["eventId"].as_s().expect("id").to_uppercase();
+    for (name, value) in [("pk", format!("SERVICE#default#EVENT#{upper}")), ("sk", format!("EVENT#{upper}")), ("eventId", upper)] {
+        event.insert(name.into(), AttributeValue::S(value));
+    }
+    let of = event["tags"].as_l().expect("tags")[0].as_s().expect("tag").clone();
+    bench.put("SekibanEvents", event).await;
+    store.repair(&|_| ()).await.expect("repair");
+    let log = store.log().expect("log");
+    assert_eq!(log.source(&Query::tag(&of).expect("query"), None).await.expect("can be read").events.len(), 1);
+    assert_eq!(store.verify(&|_| ()).await.expect("verify").findings, vec![]);
+}

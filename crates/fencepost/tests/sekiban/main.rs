@@ -159,7 +159,12 @@ impl Bench {
     }
 
     async fn dump(&self, table: &str) -> Vec<Item> {
-        self.client.scan().table_name(self.table(table)).send().await.expect("scan").items().to_vec()
+        let mut items = self.client.scan().table_name(self.table(table)).into_paginator().items().send();
+        let mut all = Vec::new();
+        while let Some(item) = items.next().await {
+            all.push(item.expect("scan"));
+        }
+        all
     }
 
     async fn heads(&self) -> BTreeMap<String, (String, String, bool)> {

@@ -160,3 +160,112 @@ async fn everything_is_copied_there_between_forms_and_back() {
         assert_eq!(there.iter().map(|event| event.id).collect::<Vec<_>>(), home.iter().map(|event| event.id).collect::<Vec<_>>());
     }
 }
+
+/// A replica that has seen a part of a commit: reads that are a moment old show whole commits, in order, and what they stand on is no ground for a
+/// decision that misses the rest.
+#[tokio::test]
+async fn what_a_replica_has_seen_in_part_is_read_as_whole_commits() {
+    use fencepost::{EventLogExt, Expect, LoadOptions, Step, StreamName};
+    let eventual = fencepost::sekiban::Settings::from_json(r#"{"DynamoDb":{"UseConsistentReads":false}}"#).expect("settings");
+    for seed in 0..8 {
+        let engines = [Engine::memory().expect("engine"), Engine::memory().expect("engine")];
+        let lag = Lag::new(engines[0].http_client(), engines[1].http_client(), seed);
+        let builder = Store::builder("memory:?table=Sekiban&layout=sekiban").expect("url").settings(&eventual).expect("settings");
+        let store = open(builder.http_client(lag.http_client())).await;
+        let (log, sekiban, streams) = (store.log().expect("log"), store.sekiban().expect("sekiban"), store.streams());
+        let (env, name) = (Env::seeded(seed), StreamName::new("a:1").expect("name"));
+        for commit in 0..6u64 {
+            log.append(Append::new((0..3).map(|n| event(&format!("{commit}.{n}"), &["a:1"])))).await.expect("append");
+            match env.below(3) {
+                0 => drop(lag.apply_half().await),
+                1 => lag.apply_all().await,
+                _ => drop(lag.apply_any().await),
+            }
+            let by_tag: Vec<Recorded> = sekiban.by_tag_since(&tag("a:1"), None).try_collect().await.expect("by tag");
+            let rows: Vec<_> = sekiban.tag_stream(&tag("a:1"), None).try_collect().await.expect("rows");
+            let query = Query::tag("a:1").expect("query");
+            let read = log.read_all(&query, ReadOptions::default().eventual()).await.expect("read");
+            let mut back = log.read_all(&query, ReadOptions::default().eventual().backwards()).await.expect("read");
+            back.reverse();
+            let loaded = streams.load(&name, LoadOptions::default().eventual()).await.expect("loads");
+            for (how, met) in [("by tag", &by_tag), ("read", &read), ("backwards", &back), ("load", &loaded.events)] {
+                let whole: Vec<String> = (0..=commit).flat_map(|c| (0..3).map(move |n| format!("{c}.{n}"))).collect();
+                assert!(met.len() % 3 == 0 && labels(met) == whole[..met.len()], "seed {seed}, {commit}, {how}: {:?}", labels(met));
+            }
+            assert_eq!(rows.len() % 3, 0, "seed {seed}, {commit}");
+            let held = loaded.events.len() as u64;
+            let step = Step::new([event("never", &[])]).expect(Expect::Token(loaded.token));
+            match streams.append(&name, step).await {
+                Err(Error::Conflict(conflict)) => assert_eq!(conflict.events.len() as u64, (commit + 1) * 3 - held, "seed {seed}"),
+                other => assert_eq!((other.is_ok(), held), (true, (commit + 1) * 3), "seed {seed}, {commit}: {other:?}"),
+            }
+            if held == (commit + 1) * 3 {
+                break;
+            }
+        }
+    }
+}
+
+/// DynamoDB removes an event and its rows one by one: a row that has expired and whose event is gone is passed over, on every read of the tag.
+#[tokio::test]
+async fn a_row_that_outlives_its_event_is_passed_over_once_it_has_expired() {
+    use fencepost::{LoadOptions, StreamName};
+    let bench = Bench::embedded();
+    let env = Env::seeded(1);
+    let store = open(bench.builder("").env(env.clone())).await;
+    let sekiban = store.sekiban().expect("sekiban");
+    let expires = env.now() + Duration::from_secs(60);
+    let at = |n: u64| id(&format!("0639217927851234{n:03}00144769402"));
+    let one = |n: u64| [(at(n), event(&n.to_string(), &["a:1"]).id(Uuid::from_u128(n.into())))];
+    sekiban.write(&one(1), WriteOptions::default().expire_at(expires)).await.expect("writes");
+    sekiban.write(&one(2), WriteOptions::default()).await.expect("writes");
+    let key = [("pk", format!("SERVICE#default#EVENT#{}", Uuid::from_u128(1))), ("sk", format!("EVENT#{}", Uuid::from_u128(1)))];
+    let key: Item = key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).into();
+    bench.client.delete_item().table_name(bench.table("SekibanEvents")).set_key(Some(key)).send().await.expect("delete");
+    let log = store.log().expect("log");
+    let query = Query::tag("a:1").expect("query");
+    let early = log.source(&query, None).await;
+    assert!(matches!(early, Err(Error::Corrupt(_))), "it has not expired: {early:?}");
+    env.advance(Duration::from_secs(61));
+    assert_eq!(labels(&log.source(&query, None).await.expect("source").events), ["2"]);
+    assert_eq!(labels(&sekiban.by_tag_since(&tag("a:1"), None).try_collect::<Vec<_>>().await.expect("by tag")), ["2"]);
+    let loaded = store.streams().load(&StreamName::new("a:1").expect("name"), LoadOptions::default()).await.expect("loads");
+    assert_eq!((labels(&loaded.events), loaded.events[0].version, loaded.version), (vec!["2".to_owned()], Some(2), 2));
+    let read: Vec<_> = store.streams().read(&StreamName::new("a:1").expect("name"), Default::default()).try_collect().await.expect("reads");
+    assert_eq!((labels(&read), read[0].version), (vec!["2".to_owned()], Some(2)));
+    log.append(Append::new([event("3", &["a:1"])]).unless(query.clone(), log.source(&query, None).await.expect("source").token))
+        .await
+        .expect("decisions go on");
+    assert_eq!(store.verify(&|_| ()).await.expect("verify").findings, vec![]);
+}
+
+/// W11, and W10 beside it: two events under one id are both read, whatever the page, and `since` passes over both.
+#[tokio::test]
+async fn equal_ids_are_both_read_across_pages() {
+    for page in [1, 2, 1000] {
+        let settings = serde_json::json!({"DynamoDb": {"QueryPageSize": page, "UseConsistentReads": true}});
+        let settings = fencepost::sekiban::Settings::from_json(&settings.to_string()).expect("settings");
+        let bench = Bench::new();
+        let store = open(bench.builder("").settings(&settings).expect("settings")).await;
+        let sekiban = store.sekiban().expect("sekiban");
+        let at = |n: u64| id(&format!("0639217927851234{n:03}00144769402"));
+        let one = |n: u64, label: &str, of: u128| (at(n), event(label, &["a:1"]).id(Uuid::from_u128(of)));
+        let events = [one(10, "1", 1 << 100), one(10, "2", 2 << 100), one(20, "3", 3 << 100)];
+        sekiban.write(&events, WriteOptions::default()).await.expect("writes");
+        for (since, expected) in
+            [(None, &["1", "2", "3"][..]), (Some(at(9)), &["1", "2", "3"]), (Some(at(10)), &["3"]), (Some(at(20)), &[])]
+        {
+            let all: Vec<_> = sekiban.all_since(since, None).try_collect().await.expect("all");
+            assert_eq!(labels(&all), expected, "{page} {since:?}");
+            let by_tag: Vec<_> = sekiban.by_tag_since(&tag("a:1"), since).try_collect().await.expect("by tag");
+            assert_eq!(labels(&by_tag), expected, "{page} {since:?}");
+            assert_eq!(sekiban.tag_stream(&tag("a:1"), since).try_collect::<Vec<_>>().await.expect("rows").len(), expected.len());
+            assert_eq!(sekiban.count(since).await.expect("count"), expected.len() as u64);
+        }
+        assert_eq!(labels(&fed(&store).await), ["1", "2", "3"]);
+        let (first, checkpoint) = next_event(&mut store.feed().expect("feed").subscribe(From::Start, Query::all())).await;
+        assert_eq!(&first.data[..], b"1");
+        let mut rest = store.feed().expect("feed").subscribe(From::Checkpoint(checkpoint), Query::all());
+        assert_eq!(&next_event(&mut rest).await.0.data[..], b"2", "the other one under the id");
+    }
+}

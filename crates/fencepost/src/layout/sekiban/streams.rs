@@ -37,8 +37,8 @@ impl Sekiban {
 
     /// Events of rows, numbered from the one behind so many.
     async fn numbered(&self, op: &Op, rows: &[TagRow], before: u64, fresh: Freshness) -> Result<Vec<Recorded>> {
-        let events = self.hydrate(op, rows, fresh).await?.into_iter().zip(before + 1..);
-        Ok(events.map(|(stored, number)| Recorded { version: Some(number), ..stored.event }).collect())
+        let events = self.hydrate_each(op, rows, fresh).await?.into_iter().zip(before + 1..);
+        Ok(events.filter_map(|(stored, number)| Some(Recorded { version: Some(number), ..stored?.event })).collect())
     }
 
     async fn load_stream(&self, op: &Op, stream: &StreamName, options: &LoadOptions) -> Result<Loaded> {
@@ -224,8 +224,9 @@ impl Sekiban {
         let events = pages.try_flatten().and_then(move |numbered| async move {
             let op = self.dynamo().long_op();
             let (rows, versions): (Vec<TagRow>, Vec<u64>) = numbered.into_iter().unzip();
-            let events = self.hydrate(&op, &rows, fresh).await?.into_iter().zip(versions);
-            Ok(stream::iter(events.map(|(stored, version)| Ok(Recorded { version: Some(version), ..stored.event })).collect::<Vec<_>>()))
+            let events = self.hydrate_each(&op, &rows, fresh).await?.into_iter().zip(versions);
+            let events = events.filter_map(|(stored, version)| Some(Ok(Recorded { version: Some(version), ..stored?.event })));
+            Ok(stream::iter(events.collect::<Vec<_>>()))
         });
         let events = events.try_flatten();
         match options.limit {
