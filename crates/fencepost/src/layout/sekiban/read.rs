@@ -14,7 +14,7 @@ use super::suid::SortableId;
 use super::token::End;
 use super::{LAYOUT, Sekiban};
 use crate::dynamo::item::{Item, text};
-use crate::dynamo::{Find, Freshness, Key, Op, Range};
+use crate::dynamo::{Failure, Find, Freshness, Key, Op, Range};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{Recorded, Tag};
 use crate::log::{Consistency, Direction, ReadOptions};
@@ -181,7 +181,7 @@ impl Sekiban {
             found.extend(self.events_by_id(op, missing.into_iter(), Freshness::Strong).await?);
         }
         let event = |row: &TagRow| match found.get(&row.event) {
-            Some(stored) if stored.at == row.at => Ok(stored.clone()),
+            Some(stored) if stored.at == row.at => Ok(Some(stored.clone())),
             Some(_) => {
                 Err(Error::corrupt(LAYOUT, format!("event {}: it stands elsewhere than a row of its tag says; run verify", row.event)))
             }
@@ -213,7 +213,7 @@ impl Sekiban {
     }
 
     /// Puts rows, whatever is there, so many a request as the settings say.
-    pub(super) async fn put_rows(&self, op: &Op, table: &str, mut rows: Vec<Item>) -> Result<()> {
+    pub(super) async fn put_rows(&self, op: &Op, table: &str, mut rows: Vec<Item>) -> Result<(), Failure> {
         while !rows.is_empty() {
             let rest = rows.split_off(rows.len().min(self.options().batch_write));
             self.dynamo().put_many(op, table, std::mem::replace(&mut rows, rest)).await?;
