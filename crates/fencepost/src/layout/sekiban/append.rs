@@ -1,6 +1,7 @@
 //! Appending: one try after another until a commit has landed, or a condition has failed, or nobody can tell.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::future::try_join_all;
 
@@ -189,7 +190,7 @@ impl Sekiban {
                 }
             }
             let above = stands.values().map(Stand::ticks).max().unwrap_or(0);
-            self.dynamo().check_clock()?;
+            self.check_clock()?;
             let now = self.dynamo().env().now();
             let ticks = self.0.ticks.take(now, above, run.intent.events.len() as u64)?;
             let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: None };
@@ -204,13 +205,22 @@ impl Sekiban {
             run.began = Some(self.began(run));
             let (parts, writes): (Vec<Part>, Vec<Write>) = writes.into_iter().unzip();
             let token = run.published.then(|| item::request_token(run.intent.ids.iter().copied()));
-            match self.dynamo().write_under(op, TABLE_HASH, writes, token).await {
+            // A place that has grown old may lie behind a reader: such a try is not repeated, but made anew.
+            let patience = self.patience().filter(|_| run.intent.fixed.is_none());
+            let part = op.part(patience.unwrap_or(Duration::MAX));
+            let outcome = self.dynamo().write_under(&part, TABLE_HASH, writes, token).await;
+            op.add(&part);
+            match outcome {
                 Ok(Outcome::Done) => return self.landed(op, run, ticks, &stands).await,
                 Ok(Outcome::Failed { verdicts, doubt }) => {
                     run.doubt |= doubt;
                     if let Some(done) = self.lost_race(op, run, &stands, &parts, verdicts).await? {
                         return Ok(done);
                     }
+                }
+                Err(failure) if !op.is_over(Duration::ZERO) && patience.is_some_and(|patience| part.is_over(patience / 2)) => {
+                    run.doubt |= failure.doubt;
+                    continue;
                 }
                 Err(failure) => return Err(self.give_up(run, failure)),
             }
