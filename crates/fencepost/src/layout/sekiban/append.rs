@@ -72,8 +72,10 @@ impl Sekiban {
     pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Tag>) -> Result<(Committed, u64)> {
         check_size(append.events())?;
         let done = match self.append_unless_recorded(op, append, stream).await {
-            // Under an id of the caller's it may have been recorded when the condition still held: then that is the answer.
+            // Under an id of the caller's it may have been recorded when the condition still held: then that is the answer. A first call that is
+            // still on its way is barred before.
             Err(conflict @ Error::Conflict(_)) if append.commit_id().is_some() => {
+                self.bar_condition(op, append).await?;
                 self.recorded_before(op, append, stream).await.and_then(|recorded| recorded.ok_or(conflict))
             }
             done => done,
@@ -90,7 +92,7 @@ impl Sekiban {
         let done = match self.found(op, &mut run).await? {
             Some(done) => done,
             None => match self.record(op, run.intent.commit).await? {
-                Some(record) => self.met_record(op, &mut run, &record)?,
+                Some(record) => self.met_record(op, &mut run, &record).await?,
                 None => return Ok(None),
             },
         };
@@ -145,7 +147,7 @@ impl Sekiban {
         if let Some(condition) = append.condition() {
             run.boundary = Some(self.boundary(condition)?);
         }
-        self.check_items(run)?;
+        self.check_items(run, BESIDE_HEADS)?;
         if run.began.is_some()
             && let Some(landed) = self.found(op, run).await?
         {
@@ -155,7 +157,7 @@ impl Sekiban {
     }
 
     pub(super) async fn tries(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
-        self.check_items(run)?;
+        self.check_items(run, BESIDE_HEADS)?;
         self.before_writing(op).await?;
         let large = self.is_large(run)?;
         if large {
@@ -165,7 +167,17 @@ impl Sekiban {
                     Refused::Unsupported { what: "an append too large for one transaction, under large=chunked".into(), remedy }.into()
                 );
             }
-            if !run.intent.is_given() {
+            // Before anything is staged: what is there under the caller's id is the answer.
+            if run.once
+                && run.began.is_none()
+                && let Some(record) = self.record(op, run.intent.commit).await?
+            {
+                return self.met_record(op, run, &record).await;
+            }
+            if run.intent.is_given() {
+                // Its first event is published with it: by that another of the same is met.
+                self.check_items(run, BESIDE_HEADS + 1)?;
+            } else {
                 run.pieces = Some(self.stage(op, &run.intent).await?);
             }
         }
@@ -285,11 +297,11 @@ impl Sekiban {
     }
 
     /// Heads of one transaction, counted before any call: beyond them nothing can be published at once.
-    fn check_items(&self, run: &Run<'_>) -> Result<()> {
+    fn check_items(&self, run: &Run<'_>, beside: usize) -> Result<()> {
         let tags = run.intent.tags();
         let checks = run.boundary.iter().flat_map(|b| b.seen.keys()).filter(|tag| !tags.contains_key(*tag)).count();
         let heads = tags.len() + checks;
-        let (items, limit) = (heads + BESIDE_HEADS, self.options().transaction_items);
+        let (items, limit) = (heads + beside, self.options().transaction_items);
         if items > limit {
             return Err(Refused::TooManyItems { items, limit }.into());
         }
@@ -479,12 +491,19 @@ impl Sekiban {
         let mut found = self.events_by_id(op, given.iter(), Freshness::Strong).await?;
         let Some(some) = found.values().next().map(|stored| stored.event.id) else { return Ok(None) };
         if let Some(record) = self.record(op, run.intent.commit).await? {
-            return self.met_record(op, run, &record).map(Some);
+            return self.met_record(op, run, &record).await.map(Some);
         }
         if run.unique {
             return self.under_key(op, run).await.map(Some);
         }
         let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
+        // The first event of a large commit is there before its rows: they may be these.
+        if found.len() < ids.len()
+            && let Some(commit) = found.values().find_map(|stored| stored.staged)
+        {
+            self.finish(commit).await?;
+            found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
+        }
         if ids.iter().all(|id| found.contains_key(id)) {
             for (index, id) in ids.iter().enumerate() {
                 if let Some(stored) = found.remove(id) {

@@ -54,7 +54,7 @@ pub use self::unique::Unique;
 use crate::dynamo::item::{Attributes, Item, number};
 use crate::dynamo::table::{Format, Rights, TableSpec};
 use crate::dynamo::{Dynamo, Freshness, Op, Write, report};
-use crate::error::{Refused, Result};
+use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, Recorded, Tag};
 use crate::log::{Answer, Append, Bodies, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
 use crate::position::Token;
@@ -360,6 +360,20 @@ impl Sekiban {
             return Err(Refused::Unsupported { what, remedy }.into());
         }
         self.looked_at().insert(table.to_owned());
+        Ok(())
+    }
+    /// Whoever reads finishes a large commit, but not from a region that may not write: there it is waited for.
+    async fn may_finish(&self, op: &Op, commit: CommitId) -> Result<()> {
+        for table in [&self.options().events, &self.options().tags] {
+            match self.refuse_replicas(op, table).await {
+                Err(Error::Refused(refused)) => {
+                    let message =
+                        format!("commit {commit} is not in rows yet, and not to be finished from here ({refused}): read again later");
+                    return Err(Error::unavailable(Reason::Late, message));
+                }
+                looked => looked?,
+            }
+        }
         Ok(())
     }
     fn looked_at(&self) -> MutexGuard<'_, HashSet<String>> {

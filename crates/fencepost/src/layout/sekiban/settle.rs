@@ -34,6 +34,15 @@ impl Sekiban {
         Ok(())
     }
 
+    /// The same for a condition, before anything is known of a try.
+    pub(super) async fn bar_condition(&self, op: &Op, append: &Append) -> Result<()> {
+        let boundary = append.condition().map(|condition| self.boundary(condition)).transpose()?;
+        for tag in boundary.iter().flat_map(|boundary| boundary.seen.keys()) {
+            self.catch_head_up(op, tag).await?;
+        }
+        Ok(())
+    }
+
     /// A commit that began before: as it stands, if it landed.
     pub(super) async fn found(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
         let Some(began) = run.began.clone() else { return Ok(None) };
@@ -45,7 +54,7 @@ impl Sekiban {
         if (began.recorded || began.once)
             && let Some(record) = self.record(op, run.intent.commit).await?
         {
-            return self.met_record(op, run, &record).map(Some);
+            return self.met_record(op, run, &record).await.map(Some);
         }
         Ok(None)
     }
@@ -95,10 +104,15 @@ impl Sekiban {
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
 
-    pub(super) fn met_record(&self, op: &Op, run: &mut Run<'_>, record: &Record) -> Result<Committed> {
+    /// The outcome that a record tells, if it is of these events.
+    pub(super) async fn met_record(&self, op: &Op, run: &mut Run<'_>, record: &Record) -> Result<Committed> {
+        if record.digest != run.intent.digest {
+            return Err(Refused::Reused { commit: run.intent.commit }.into());
+        }
         run.ends.clone_from(&record.ends);
-        let token = self.moved_token(run, |n| run.intent.place(record.ticks, n));
-        Ok(Committed { token, ..self.recorded(op, record, &run.intent)? })
+        let places = self.places(op, record).await?;
+        let token = self.moved_token(run, |n| places[n].0);
+        Ok(Committed { token, ..self.outcome(op, record, &places)? })
     }
 
     /// The condition's token behind this commit, of which each event stands here. What was read behind it stays read.
@@ -151,7 +165,14 @@ impl Sekiban {
         let has_record = run.once || run.pieces.is_some();
         let met = told.iter().any(|(part, _)| *part == Part::Record) || (has_record && !events.is_empty());
         if met && let Some(record) = self.record(op, run.intent.commit).await? {
-            return self.met_record(op, run, &record).map(Some);
+            if let Some(pieces) = run.pieces.filter(|_| record.digest != run.intent.digest) {
+                self.unstage_own(op, &run.intent, pieces).await;
+            } else if run.pieces.is_some()
+                && let Err(error) = self.finish(run.intent.commit).await
+            {
+                tracing::warn!(commit = %run.intent.commit, %error, "a large commit was recorded; its rows are left to the next reader");
+            }
+            return self.met_record(op, run, &record).await.map(Some);
         }
         // What is there of a large one is looked at before its next try.
         let large = run.pieces.is_some();

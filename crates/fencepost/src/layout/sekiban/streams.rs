@@ -91,10 +91,8 @@ impl Sekiban {
                 Ok(end) => Some(After::Token(self.stream_token(&tag, end))),
                 Err(conflict) if append.commit.is_none() => return Err(conflict),
                 Err(conflict) => {
-                    // A try that is still on its way holds the head as it was.
-                    if append.base.is_some() {
-                        self.catch_head_up(op, &tag).await?;
-                    }
+                    // A try that is still on its way, of this call or of an earlier one under the id, holds the head as it was.
+                    self.catch_head_up(op, &tag).await?;
                     let (mut committed, count) = self.recorded_before(op, &append, Some(&tag)).await?.ok_or(conflict)?;
                     committed.version = Some(count);
                     committed.token = end_of(&committed, append.events()).map(|end| self.stream_token(&tag, end));
@@ -120,8 +118,11 @@ impl Sekiban {
         if end.count == version {
             return Ok(Ok(end));
         }
-        let (rows, _) = self.view(op, tag, &End::default(), Freshness::Strong).await?;
-        let end = End::default().behind(&rows);
+        // Rows of Sekiban's that came late are counted by no head, and loads number all that are there.
+        let end = end.counting(match end.id() {
+            Some(at) => self.count_rows(op, tag.as_str(), None, Some(at)).await?,
+            None => 0,
+        });
         if end.count == version {
             return Ok(Ok(end));
         }
