@@ -57,3 +57,61 @@ async fn what_the_index_does_not_show_yet_is_asked_of_the_tags() {
     let (next, _) = next_event(&mut feed).await;
     assert_eq!(&next.data[..], b"4", "none a second time");
 }
+
+async fn fill(log: &std::sync::Arc<dyn fencepost::EventLog>, events: usize) {
+    for _ in 0..events / 50 {
+        log.append(Append::new((0..50).map(|n| event(&n.to_string(), &[])))).await.expect("append");
+    }
+}
+
+/// More young events than any list holds, and below them a large commit whose rows are not there yet, and an event that comes late: both come.
+#[tokio::test]
+async fn whatever_is_below_comes_however_many_events_the_window_holds() {
+    let bench = Bench::embedded();
+    let env = Env::seeded(1);
+    let store = open(bench.builder("").env(env.clone())).await;
+    let log = store.log().expect("log");
+    let early = env.now();
+    env.advance(Duration::from_millis(100));
+    let large = (0..70).map(|n| event(&format!("large{n}"), &["a:1"]));
+    crate::large::dies_when_published(&bench, "", Some(&env), Append::new(large)).await;
+    env.advance(Duration::from_millis(100));
+    fill(&log, 2_200).await;
+    let mut feed = store.feed().expect("feed").subscribe(From::Start, Query::all());
+    let (mut met, mut last) = (Vec::new(), None);
+    for _ in 0..2_000 {
+        let (event, checkpoint) = next_event(&mut feed).await;
+        met.push(event.id);
+        last = Some(checkpoint);
+    }
+    let late = (SortableId::threshold(early), event("late", &["b:1"]).id(Uuid::from_u128(3)));
+    bench.sekiban("").await.write(&[late], WriteOptions::default()).await.expect("a slow writer's");
+    env.advance(Duration::from_secs(23));
+    for mut feed in [feed, store.feed().expect("feed").subscribe(From::Checkpoint(last.expect("some")), Query::all())] {
+        let mut met: BTreeSet<Uuid> = met.iter().copied().collect();
+        let mut labelled = BTreeSet::new();
+        for _ in 0..271 {
+            let (event, _) = next_event(&mut feed).await;
+            assert!(met.insert(event.id), "each once");
+            labelled.insert(String::from_utf8_lossy(&event.data).into_owned());
+        }
+        assert!(labelled.contains("late") && (0..70).all(|n| labelled.contains(&format!("large{n}"))), "{labelled:?}");
+    }
+}
+
+/// A try that is not answered for a part of the window is given up: the next one stands at a new place, so that no reader has passed it.
+#[tokio::test]
+async fn a_try_that_takes_long_gets_a_new_place() {
+    let bench = Bench::embedded();
+    let env = Env::seeded(1);
+    let between = Faults::new(bench.http(), 1);
+    let gate = Gate::new();
+    between.script(Rule::on("TransactWriteItems").nth(1).pause_before(&gate));
+    let store = open(bench.builder("&safe_window=1000").timeouts(PATIENT).env(env.clone()).http_client(between.http_client())).await;
+    let log = store.log().expect("log");
+    let writer = tokio::spawn(async move { log.append(Append::new([event("1", &["a:1"])])).await });
+    gate.reached(1).await;
+    env.advance(Duration::from_secs(6));
+    let done = writer.await.expect("joins").expect("appends");
+    assert_eq!(SortableId::of(&done.positions[0]).expect("id").timestamp(), env.now());
+}
