@@ -104,6 +104,29 @@ resource "aws_dynamodb_table" "SekibanProjectionStates" {
   }
 }
 
+resource "aws_dynamodb_table" "Sekiban_side" {
+  name         = "Sekiban-side"
+  billing_mode = "PAY_PER_REQUEST"
+  hash_key     = "p"
+  range_key    = "v"
+
+  deletion_protection_enabled = true
+
+  attribute {
+    name = "p"
+    type = "S"
+  }
+
+  attribute {
+    name = "v"
+    type = "N"
+  }
+
+  point_in_time_recovery {
+    enabled = true
+  }
+}
+
 resource "aws_s3_bucket" "sekiban_snapshots" {
   bucket = "my-sekiban-snapshots"
 

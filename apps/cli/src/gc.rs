@@ -11,7 +11,7 @@ use crate::output::Output;
 /// Delete chunks that no commit names
 ///
 /// What an append left behind that never came to its commit. A set is marked dead before its chunks go, so that a commit still under way
-/// notices and writes them anew: nothing is lost, however young it is.
+/// notices and writes them anew (in Sekiban's tables it is refused, and records nothing): nothing is lost, however young it is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

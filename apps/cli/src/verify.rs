@@ -6,7 +6,7 @@ use crate::output::{Output, printable, progress, table};
 
 /// Check the whole log: dense versions, every slot of each commit, chunks present
 ///
-/// Exit code 5 and the list, where something is wrong. Run it after a restore: a backup may hold half of a transaction. It reads every item.
+/// Exit code 5 and the list, where something is wrong, or is left so by a repair. Run it after a restore: a backup may hold half of a transaction. It reads every item.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,8 +24,10 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
     let bar = progress(None, "items read");
     let heard = |items| bar.set_position(items);
     let verified = if args.repair { store.repair(&heard).await? } else { store.verify(&heard).await? };
-    bar.finish_and_clear();
     let found = verified.findings.len();
+    // What was mended is in the list as well: what is left of it is told by looking again.
+    let left = if args.repair && found > 0 { store.verify(&heard).await?.findings.len() } else { found };
+    bar.finish_and_clear();
     out.result(&verified, |paint| {
         let mut text = format!("{} items, {} commits, {} events; {}\n", verified.items, verified.commits, verified.events, verified.units);
         if found == 0 {
@@ -34,16 +36,23 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
         let mut findings = table(["item", "problem"]);
         findings.add_rows(verified.findings.iter().map(|finding| [printable(&finding.item), printable(&finding.problem)]));
         text += &findings.to_string();
+        if args.repair {
+            text += &match left {
+                0 => format!("\n{}", paint.good("all of it was mended")),
+                left => format!("\n{left} of it could not be mended"),
+            };
+        }
         text
     })?;
     out.flush()?;
-    match found {
+    let hint = match args.repair {
+        false => "nothing was changed: after a restore, take the list to whoever restored the table",
+        true => "what could be derived was mended, and nothing was deleted: take the rest to whoever restored the table",
+    };
+    let broken = |message: String| Err(Failure::new(Code::Corrupt, message).hint(hint));
+    match left {
         0 => Ok(()),
-        1 => Err(broken("1 thing is wrong".into())),
-        n => Err(broken(format!("{n} things are wrong"))),
+        1 => broken("1 thing is wrong".into()),
+        n => broken(format!("{n} things are wrong")),
     }
-}
-
-fn broken(message: String) -> Failure {
-    Failure::new(Code::Corrupt, message).hint("nothing was changed: after a restore, take the list to whoever restored the table")
 }

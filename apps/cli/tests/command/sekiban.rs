@@ -90,3 +90,30 @@ fn settings_that_cannot_be_meant_are_refused_and_a_bucket_is_in_rights_and_defin
     run(&["--store", &store("{}"), "projections", "gc"]).fails(2);
     run(&["--store", "memory:", "projections", "gc"]).fails(2);
 }
+
+/// A commit whose writer died before its rows: found by `verify`, mended by `--repair`, and told as mended.
+#[test]
+fn what_a_repair_has_mended_is_told_as_mended() {
+    use fencepost::testing::{Faults, Rule};
+    use fencepost::{Append, Engine, Event, Store, Timeouts};
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("s.db").display().to_string();
+    let url = format!("file:{path}?layout=sekiban&table=Sekiban&safe_window=0");
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let between = Faults::new(Engine::file(&path).expect("an engine").http_client(), 1);
+        let timeouts = Timeouts { attempts: 1, ..Timeouts::default() };
+        let builder = Store::builder(&url).expect("url").create(true).timeouts(timeouts).http_client(between.http_client());
+        let log = builder.open().await.expect("opens").log().expect("log");
+        // The first puts what is staged.
+        between.script(Rule::on("BatchWriteItem").nth(2).times(100).throttle());
+        let event = |n: u32| Event::new("T", n.to_string()).and_then(|event| event.tag("a:1")).expect("event");
+        log.append(Append::new((0..70).map(event))).await.expect("it is recorded");
+    });
+    let run = |args: &[&str]| run(&[&["--store", url.as_str()], args].concat());
+    let found = run(&["verify"]).fails(5);
+    assert!(found.stderr().contains("nothing was changed"), "{}", found.stderr());
+    let mended = run(&["verify", "--repair"]).ok();
+    assert!(mended.stdout().contains("it was finished"), "{}", mended.stdout());
+    assert_eq!(run(&["verify"]).ok().lines()[0]["findings"], json!([]));
+    assert_eq!(run(&["count"]).ok().lines()[0]["events"], 70);
+}

@@ -24,6 +24,19 @@ impl Op {
         Self { units: Mutex::default(), deadline: None }
     }
 
+    /// A part of it that must end sooner than the whole. What it costs is its own until it is added.
+    pub(crate) fn part(&self, within: Duration) -> Self {
+        Self { units: Mutex::default(), deadline: Instant::now().checked_add(self.left(within)) }
+    }
+    /// Adds what a part has cost.
+    pub(crate) fn add(&self, part: &Op) {
+        let cost = part.units();
+        let mut units = self.lock();
+        units.read += cost.read;
+        units.write += cost.write;
+        units.requests += cost.requests;
+    }
+
     /// What it has cost.
     pub(crate) fn units(&self) -> Units {
         *self.lock()

@@ -233,7 +233,7 @@ impl Dynamo {
     }
 
     /// Deletes one item under a condition that only an item there can fulfil; whether it is gone by this call.
-    pub(crate) async fn delete_if(&self, op: &Op, table: &str, key: Key, condition: String, values: Item) -> Result<bool> {
+    pub(crate) async fn delete_if(&self, op: &Op, table: &str, key: Key, condition: String, values: Item) -> Result<bool, Failure> {
         let request = self
             .client()
             .delete_item()
@@ -255,15 +255,16 @@ impl Dynamo {
                 // An earlier attempt whose answer was lost may have removed it: gone it is.
                 Ok(doubt && old.is_empty())
             }
-            (Err(other), doubt) => Err(unexpected(&other, doubt).error),
+            (Err(other), doubt) => Err(unexpected(&other, doubt)),
         }
     }
 
     /// Puts items, whatever is there.
-    pub(crate) async fn put_many(&self, op: &Op, table: &str, items: Vec<Item>) -> Result<()> {
+    pub(crate) async fn put_many(&self, op: &Op, table: &str, items: Vec<Item>) -> Result<(), Failure> {
         let put =
             |item: Item| PutRequest::builder().set_item(Some(item)).build().map(|put| WriteRequest::builder().put_request(put).build());
-        self.write_many(op, table, items.into_iter().map(put).collect::<Result<_, _>>().map_err(build)?).await
+        let puts = items.into_iter().map(put).collect::<Result<_, _>>();
+        self.write_many(op, table, puts.map_err(|error| Failure { error: build(error), doubt: false })?).await
     }
 
     /// Deletes items by key, whatever is there.
@@ -272,11 +273,12 @@ impl Dynamo {
             let delete = DeleteRequest::builder().set_key(Some(key)).build();
             delete.map(|delete| WriteRequest::builder().delete_request(delete).build())
         };
-        self.write_many(op, table, keys.into_iter().map(delete).collect::<Result<_, _>>().map_err(build)?).await
+        Ok(self.write_many(op, table, keys.into_iter().map(delete).collect::<Result<_, _>>().map_err(build)?).await?)
     }
 
     /// 25 a request, each by itself; what the service leaves unprocessed is sent again.
-    async fn write_many(&self, op: &Op, table: &str, writes: Vec<WriteRequest>) -> Result<()> {
+    async fn write_many(&self, op: &Op, table: &str, writes: Vec<WriteRequest>) -> Result<(), Failure> {
+        let mut doubted = false;
         for writes in writes.chunks(25) {
             let mut left = writes.to_vec();
             for attempt in 0u32.. {
@@ -285,14 +287,17 @@ impl Dynamo {
                 }
                 let request = self.client().batch_write_item().request_items(table, std::mem::take(&mut left));
                 let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
-                let (answer, doubt) = self.repeat(op, || request.clone().send(), |_| false).await?;
-                let done = answer.map_err(|other| unexpected(&other, doubt).error)?;
+                let answer = self.repeat(op, || request.clone().send(), |_| false).await;
+                let (answer, doubt) = answer.map_err(|failure| Failure { doubt: failure.doubt || doubted, ..failure })?;
+                doubted |= doubt;
+                let done = answer.map_err(|other| unexpected(&other, doubted))?;
                 op.wrote(done.consumed_capacity());
                 left = done.unprocessed_items.and_then(|mut tables| tables.remove(table)).unwrap_or_default();
                 let pause = self.pause(attempt, Reason::Throttled);
                 if !left.is_empty() {
                     if op.is_over(pause) {
-                        return Err(Error::unavailable(Reason::Throttled, "items stayed unprocessed"));
+                        let error = Error::unavailable(Reason::Throttled, "items stayed unprocessed");
+                        return Err(Failure { error, doubt: doubted });
                     }
                     self.env().sleep(pause).await;
                 }

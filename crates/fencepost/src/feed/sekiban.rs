@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
-use crate::error::{Refused, Result};
+use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, Tag};
 use crate::layout::sekiban::{LAYOUT, Sekiban, SortableId, Stored, Sweep};
 use crate::position::{Checkpoint, Position};
@@ -19,8 +19,9 @@ use crate::query::Query;
 
 /// Events handed over at a time, at most.
 const BATCH: usize = 256;
-/// Young events that a checkpoint remembers. More of them within the window than this, and the window is as much shorter.
-const REMEMBERED: usize = 1024;
+/// Young events that a checkpoint remembers. More of them within the window than this, and those behind them wait until the window has passed them:
+/// what is not remembered could not be told from what came late.
+const REMEMBERED: usize = 2048;
 /// A commit that stays unfinished for so long is finished here.
 const PATIENCE: Duration = Duration::from_secs(2);
 const TICKS_PER_SECOND: u64 = 10_000_000;
@@ -84,10 +85,6 @@ impl Reached {
     fn passed(&mut self, stored: &Stored, safe: u64) {
         self.seen.insert(mark(stored));
         self.raise(stored.at.ticks().min(safe));
-        while self.seen.len() > REMEMBERED {
-            let Some((ticks, _)) = self.seen.first().copied() else { break };
-            self.raise(ticks + 1);
-        }
     }
     fn raise(&mut self, low: u64) {
         if low > self.low {
@@ -108,10 +105,16 @@ async fn safe(sekiban: &Sekiban) -> Result<u64> {
     let op = sekiban.dynamo().long_op();
     let now = SortableId::threshold(sekiban.dynamo().env().now()).ticks();
     let window = u64::try_from(sekiban.safe_window().as_nanos() / 100).unwrap_or(u64::MAX);
-    let mut safe = now.saturating_sub(window);
+    // A clock that is ahead would take for old what is not.
+    let off = sekiban.dynamo().clock_off().map_or(0, |off| off.as_secs() * TICKS_PER_SECOND);
+    let mut safe = now.saturating_sub(window).saturating_sub(off);
     for (commit, ticks) in sekiban.open_commits(&op).await? {
         if ticks.saturating_add(PATIENCE.as_secs() * TICKS_PER_SECOND) < now {
-            sekiban.finish(commit).await?;
+            match sekiban.finish(commit).await {
+                // Not to be finished from this region: what is behind it is not passed until it is.
+                Err(Error::Unavailable(unavailable)) if unavailable.reason == Reason::Late => {}
+                finished => finished?,
+            }
         }
         safe = safe.min(ticks.saturating_sub(1));
     }
@@ -131,6 +134,8 @@ struct Cursor {
     /// The last tick handed over: what stands before it came late.
     last: u64,
     moved: bool,
+    /// Something is there that was not handed over yet: it waits for room.
+    waits: bool,
     pause: Duration,
     rings: watch::Receiver<()>,
 }
@@ -150,7 +155,7 @@ impl Subscription for Cursor {
                 continue;
             }
             self.sweep = None;
-            if std::mem::take(&mut self.moved) {
+            if !self.waits && std::mem::take(&mut self.moved) {
                 return Ok(Delivery::CaughtUp { checkpoint: self.reached.seal() });
             }
             let _ = tokio::time::timeout(self.pause, self.rings.changed()).await;
@@ -168,7 +173,7 @@ impl Cursor {
         };
         let rings = sekiban.side().rings();
         let ready = VecDeque::new();
-        let mut cursor = Cursor { sekiban, of, query, reached, sweep: None, ready, last: 0, moved: true, pause: SOON, rings };
+        let mut cursor = Cursor { sekiban, of, query, reached, sweep: None, ready, last: 0, moved: true, waits: false, pause: SOON, rings };
         if matches!(from, From::Now) {
             cursor.pass_what_is_there().await?;
         }
@@ -201,10 +206,16 @@ impl Cursor {
         let Some((mut sweep, safe)) = self.sweep.take() else { return Ok(false) };
         let mut batch = Vec::new();
         let mut whole = false;
+        self.waits = false;
         while batch.len() < BATCH {
             match self.sekiban.swept(&mut sweep).await? {
                 Some(stored) if self.reached.holds(&stored) => {}
-                Some(stored) if self.of == Of::Served || stored.at.ticks() <= safe => batch.push(stored),
+                Some(stored) if stored.at.ticks() <= safe => batch.push(stored),
+                Some(_) if self.of == Of::Served && self.reached.seen.len() + batch.len() >= REMEMBERED => {
+                    (self.waits, whole) = (true, true);
+                    break;
+                }
+                Some(stored) if self.of == Of::Served => batch.push(stored),
                 _ => {
                     whole = true;
                     break;

@@ -216,7 +216,8 @@ impl Cells for Side {
     async fn delete(&self, at: &CellKey, expect: Revision) -> Result<bool> {
         let op = self.dynamo().op();
         let values = Item::from([(":r".into(), number(expect.0))]);
-        let gone = self.dynamo().delete_if(&op, self.table(), self.cell_key(at), format!("{REVISION} = :r"), values).await;
+        let gone =
+            self.dynamo().delete_if(&op, self.table(), self.cell_key(at), format!("{REVISION} = :r"), values).await.map_err(Error::from);
         if self.is_not_made(&gone) { Ok(false) } else { gone }
     }
 

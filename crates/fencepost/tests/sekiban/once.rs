@@ -268,3 +268,122 @@ async fn a_write_that_was_refused_never_lands() {
     let there: Vec<_> = other.by_tag_since(&tag("a:1"), None).try_collect().await.expect("by tag");
     assert_eq!(labels(&there), ["theirs"]);
 }
+
+#[tokio::test]
+async fn under_a_key_an_append_is_done_once() {
+    let bench = Bench::new();
+    let (one, other) = (bench.sekiban("").await, bench.sekiban("").await);
+    let order =
+        |body: &str, tags: &[&str]| tags.iter().fold(Event::new("T", body.to_owned()).expect("event"), |e, tag| e.tag(tag).expect("tag"));
+    let first = one.append_if_unique("order-42", order(r#"{"a":1,"b":2}"#, &["x:1", "y:1"]), None).await.expect("first");
+    let Unique::Appended { ids, positions } = first else { panic!("{first:?}") };
+    let again = other.append_if_unique("  order-42 ", order(r#"{"b":2,"a":1}"#, &["y:1", "x:1"]), None).await.expect("again");
+    assert_eq!(again, Unique::AlreadyCommitted { ids: ids.clone(), positions });
+    let reused = other.append_if_unique("order-42", order(r#"{"a":1,"b":3}"#, &["x:1", "y:1"]), None).await.expect("reused");
+    assert_eq!(reused, Unique::KeyReused { ids });
+    let batch = |second: &str| [order("{}", &["x:1"]), order(second, &["z:1"])];
+    let first = one.append_batch_if_unique("order-42", batch("{}")).await.expect("a batch is another thing");
+    let Unique::Appended { ids, positions } = first else { panic!("{first:?}") };
+    assert_eq!(
+        other.append_batch_if_unique("order-42", batch("{}")).await.expect("again"),
+        Unique::AlreadyCommitted { ids: ids.clone(), positions }
+    );
+    assert_eq!(other.append_batch_if_unique("order-42", batch("[]")).await.expect("reused"), Unique::KeyReused { ids });
+    assert_eq!(one.count(None).await.expect("count"), 3);
+    // Many at once: one appends, the others are told.
+    let many = futures::future::join_all((0..8).map(|n| {
+        let sekiban = if n % 2 == 0 { &one } else { &other };
+        sekiban.append_if_unique("race", order("{}", &["r:1"]), None)
+    }))
+    .await;
+    let appended = many.iter().filter(|outcome| matches!(outcome, Ok(Unique::Appended { .. }))).count();
+    let told = many.iter().filter(|outcome| matches!(outcome, Ok(Unique::AlreadyCommitted { .. }))).count();
+    assert_eq!((appended, told), (1, 7), "{many:?}");
+}
+
+/// Permanent errors are told before the first chunk: never as a doubt that no repeat can end. Chunks are small enough for a transaction.
+#[tokio::test]
+async fn what_a_chunked_write_can_never_do_is_refused_before_anything_is_written() {
+    let bench = Bench::new();
+    let sekiban = bench.sekiban("&large=chunked").await;
+    let at = |n: u64| id(&format!("0639217927851234{n:03}00144769402"));
+    let good = |n: u64| (at(n), event(&n.to_string(), &["a:1"]).id(Uuid::from_u128(n.into())));
+    for bad in [b"\x7b\xff\xfe\x7d".to_vec(), vec![b'x'; 410 * 1024]] {
+        let mut events: Vec<_> = (0..60).map(good).collect();
+        events.push((at(60), Event::new("T", bad).expect("event").id(Uuid::from_u128(60))));
+        let refused = sekiban.write(&events, WriteOptions::default()).await;
+        assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+        assert_eq!(sekiban.count(None).await.expect("count"), 0);
+    }
+    let large: Vec<_> =
+        (0..12).map(|n| (at(n), Event::new("T", vec![b'a'; 390 * 1024]).expect("event").id(Uuid::from_u128(n.into())))).collect();
+    assert_eq!(sekiban.write(&large, WriteOptions::default()).await.expect("several transactions").positions.len(), 12);
+}
+
+/// An event too wide for a transaction whose put is not answered may be there: that is told.
+#[tokio::test]
+async fn a_wide_event_whose_put_is_not_answered_is_in_doubt() {
+    let wide: Vec<String> = (0..100).map(|n| format!("t:{n}")).collect();
+    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
+    let bench = Bench::new();
+    let between = Faults::new(bench.http(), 1);
+    let builder = bench.builder("&large=chunked").timeouts(Timeouts { attempts: 1, ..PATIENT });
+    let sekiban = open(builder.http_client(between.http_client())).await.sekiban().expect("sekiban");
+    for call in ["BatchWriteItem", "PutItem"] {
+        between.script(Rule::on(call).nth(1).lose_response());
+    }
+    let events = [(id("063921792785123456000144769402"), event("{}", &wide).id(Uuid::from_u128(1)))];
+    let told = sekiban.write(&events, WriteOptions::default()).await;
+    assert!(matches!(told, Err(Error::InDoubt(_))), "{told:?}");
+    between.calm();
+    let again = sekiban.write(&events, WriteOptions::default()).await.expect("again");
+    assert_eq!(again.duplicates.len(), 1);
+}
+
+/// An event that was there before stands where it stood, in the answer and in the answer to a repeat.
+#[tokio::test]
+async fn a_repeat_under_a_commit_id_tells_where_its_events_stand() {
+    let bench = Bench::new();
+    let log = bench.store("").await.log().expect("log");
+    let known = || event("known", &["a:1"]).id(Uuid::from_u128(1));
+    let before = log.append(Append::new([known()])).await.expect("appends");
+    let append = || Append::new([event("first", &["a:1"]), known(), event("last", &["b:1"])]).commit(CommitId(Uuid::from_u128(7)));
+    let first = log.append(append()).await.expect("appends");
+    assert_eq!(first.positions[1], before.positions[0]);
+    assert_eq!(log.append(append()).await.expect("again").positions, first.positions);
+    let told = log.committed(CommitId(Uuid::from_u128(7))).await.expect("asks").value.expect("recorded");
+    assert_eq!(told.positions, first.positions);
+}
+
+/// A first call that is stuck on its way, and its repeat by the commit id alone, which meets an event of Sekiban's: told as a conflict, it never lands.
+#[tokio::test]
+async fn what_was_told_as_a_conflict_to_a_repeat_by_id_never_lands() {
+    use fencepost::{Expect, Step, StreamName};
+    let name = StreamName::new("a:1").expect("a name");
+    for streams in [false, true] {
+        let bench = Bench::new();
+        let tap = Tap::on(bench.http());
+        let store = open(bench.builder("").timeouts(Timeouts { attempts: 1, ..PATIENT }).http_client(tap.http_client())).await;
+        let other = bench.store("").await;
+        let query = Query::tag("a:1").expect("query");
+        let token = store.log().expect("log").source(&query, None).await.expect("source").token;
+        let commit = CommitId(Uuid::from_u128(9));
+        let append = || Append::new([event("mine", &["a:1"])]).unless(query.clone(), token.clone()).commit(commit);
+        let step = || Step::new([event("mine", &[])]).expect(Expect::Version(0)).commit(commit);
+        tap.hold("TransactWriteItems");
+        let stuck = match streams {
+            false => store.log().expect("log").append(append()).await,
+            true => store.streams().append(&name, step()).await,
+        };
+        assert!(matches!(stuck, Err(Error::InDoubt(_))), "{stuck:?}");
+        sekiban_writes(&bench, "default", now_id(), &Uuid::from_u128(5), "theirs", &["a:1"]).await;
+        let again = match streams {
+            false => other.log().expect("log").append(append()).await,
+            true => other.streams().append(&name, step()).await,
+        };
+        assert!(matches!(&again, Err(Error::Conflict(_))), "{streams}: {again:?}");
+        assert_eq!(tap.let_go().await, 1);
+        let there = labels(&other.log().expect("log").source(&query, None).await.expect("source").events);
+        assert!(!there.contains(&"mine".to_owned()), "{streams}: {there:?}");
+    }
+}

@@ -231,3 +231,49 @@ async fn a_table_with_replicas_is_written_from_one_region_alone() {
         }
     }
 }
+
+/// Whatever writes to tables with replicas is refused elsewhere, what finishes, mends, collects and deletes as well; a reader that meets a commit that
+/// is not in rows yet is told to wait for its region.
+#[tokio::test]
+async fn nothing_is_written_to_tables_with_replicas_from_elsewhere() {
+    use fencepost::Reason;
+    let bench = Bench::embedded();
+    let tap = Tap::on(bench.http());
+    let here = bench.sekiban("").await;
+    let folded = fencepost::sekiban::Folded { projector: "P".into(), version: "1".into(), ..Default::default() };
+    here.create_row(&here.row_of(&folded, b"{}").expect("row")).await.expect("row");
+    large::dies_when_published(&bench, "", None, Append::new((0..70).map(|n| event(&n.to_string(), &["a:1"])))).await;
+    let before = [bench.dump(TABLES[0]).await.len(), bench.dump(TABLES[1]).await.len(), bench.dump(TABLES[2]).await.len()];
+    tap.replicate(&["eu-west-2"]);
+    let store = open(bench.builder("&writer_region=eu-west-2").http_client(tap.http_client())).await;
+    let (log, sekiban) = (store.log().expect("log"), store.sekiban().expect("sekiban"));
+    let read = log.source(&Query::tag("a:1").expect("query"), None).await;
+    assert!(matches!(&read, Err(Error::Unavailable(unavailable)) if unavailable.reason == Reason::Late), "{read:?}");
+    let refused = |what: &str, error: Option<Error>| {
+        assert!(matches!(error, Some(Error::Refused(Refused::Unsupported { .. }))), "{what}: {error:?}");
+    };
+    refused("repair", store.repair(&|_| ()).await.err());
+    refused("gc", store.collect_garbage(Duration::ZERO).await.err());
+    refused("delete", sekiban.delete_row("P", "1").await.err());
+    refused("delete all", sekiban.delete_rows_of("P").await.err());
+    refused("delete everything", sekiban.scan_and_delete_rows().await.err());
+    let after = [bench.dump(TABLES[0]).await.len(), bench.dump(TABLES[1]).await.len(), bench.dump(TABLES[2]).await.len()];
+    assert_eq!(before, after);
+    assert!(store.verify(&|_| ()).await.expect("looks").findings.iter().any(|finding| finding.problem.contains("not all in rows")));
+}
+
+/// What the shards are recorded in is a table of this layout: made, printed and looked at with the others, where there are shards.
+#[tokio::test]
+async fn the_side_table_is_made_and_printed_where_it_is_needed() {
+    let bench = Bench::embedded();
+    let tables = |store: &Store| {
+        let store = store.clone();
+        async move { store.stats().await.expect("stats").tables.into_iter().map(|table| table.name).collect::<Vec<_>>() }
+    };
+    assert_eq!(tables(&bench.store("").await).await.len(), 3);
+    let sharded = bench.store("&shards=4").await;
+    assert!(tables(&sharded).await.contains(&"Sekiban-side".to_owned()));
+    let url = "dynamodb://ap-northeast-1/Sekiban?layout=sekiban&shards=4";
+    let printed = Store::builder(url).expect("url").tables().print(fencepost::Format::Terraform, &Default::default()).expect("prints");
+    assert!(printed.contains("Sekiban-side"), "{printed}");
+}

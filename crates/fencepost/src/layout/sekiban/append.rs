@@ -1,10 +1,11 @@
 //! Appending: one try after another until a commit has landed, or a condition has failed, or nobody can tell.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::future::try_join_all;
 
-use super::item::{self, Head, Stamp};
+use super::item::{self, Head, Stamp, TagRow};
 use super::plan::{Intent, Part, Stand, TABLE_HASH, Tables, Try, fits};
 use super::suid::SortableId;
 use super::token::{Began, End, Held};
@@ -71,8 +72,10 @@ impl Sekiban {
     pub(super) async fn append_commit(&self, op: &Op, append: &Append, stream: Option<&Tag>) -> Result<(Committed, u64)> {
         check_size(append.events())?;
         let done = match self.append_unless_recorded(op, append, stream).await {
-            // Under an id of the caller's it may have been recorded when the condition still held: then that is the answer.
+            // Under an id of the caller's it may have been recorded when the condition still held: then that is the answer. A first call that is
+            // still on its way is barred before.
             Err(conflict @ Error::Conflict(_)) if append.commit_id().is_some() => {
+                self.bar_condition(op, append).await?;
                 self.recorded_before(op, append, stream).await.and_then(|recorded| recorded.ok_or(conflict))
             }
             done => done,
@@ -89,7 +92,7 @@ impl Sekiban {
         let done = match self.found(op, &mut run).await? {
             Some(done) => done,
             None => match self.record(op, run.intent.commit).await? {
-                Some(record) => self.met_record(op, &mut run, &record)?,
+                Some(record) => self.met_record(op, &mut run, &record).await?,
                 None => return Ok(None),
             },
         };
@@ -144,7 +147,7 @@ impl Sekiban {
         if let Some(condition) = append.condition() {
             run.boundary = Some(self.boundary(condition)?);
         }
-        self.check_items(run)?;
+        self.check_items(run, BESIDE_HEADS)?;
         if run.began.is_some()
             && let Some(landed) = self.found(op, run).await?
         {
@@ -154,7 +157,7 @@ impl Sekiban {
     }
 
     pub(super) async fn tries(&self, op: &Op, run: &mut Run<'_>) -> Result<Committed> {
-        self.check_items(run)?;
+        self.check_items(run, BESIDE_HEADS)?;
         self.before_writing(op).await?;
         let large = self.is_large(run)?;
         if large {
@@ -164,7 +167,17 @@ impl Sekiban {
                     Refused::Unsupported { what: "an append too large for one transaction, under large=chunked".into(), remedy }.into()
                 );
             }
-            if !run.intent.is_given() {
+            // Before anything is staged: what is there under the caller's id is the answer.
+            if run.once
+                && run.began.is_none()
+                && let Some(record) = self.record(op, run.intent.commit).await?
+            {
+                return self.met_record(op, run, &record).await;
+            }
+            if run.intent.is_given() {
+                // Its first event is published with it: by that another of the same is met.
+                self.check_items(run, BESIDE_HEADS + 1)?;
+            } else {
                 run.pieces = Some(self.stage(op, &run.intent).await?);
             }
         }
@@ -189,7 +202,7 @@ impl Sekiban {
                 }
             }
             let above = stands.values().map(Stand::ticks).max().unwrap_or(0);
-            self.dynamo().check_clock()?;
+            self.check_clock()?;
             let now = self.dynamo().env().now();
             let ticks = self.0.ticks.take(now, above, run.intent.events.len() as u64)?;
             let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: None };
@@ -204,13 +217,22 @@ impl Sekiban {
             run.began = Some(self.began(run));
             let (parts, writes): (Vec<Part>, Vec<Write>) = writes.into_iter().unzip();
             let token = run.published.then(|| item::request_token(run.intent.ids.iter().copied()));
-            match self.dynamo().write_under(op, TABLE_HASH, writes, token).await {
+            // A place that has grown old may lie behind a reader: such a try is not repeated, but made anew.
+            let patience = self.patience().filter(|_| run.intent.fixed.is_none());
+            let part = op.part(patience.unwrap_or(Duration::MAX));
+            let outcome = self.dynamo().write_under(&part, TABLE_HASH, writes, token).await;
+            op.add(&part);
+            match outcome {
                 Ok(Outcome::Done) => return self.landed(op, run, ticks, &stands).await,
                 Ok(Outcome::Failed { verdicts, doubt }) => {
                     run.doubt |= doubt;
                     if let Some(done) = self.lost_race(op, run, &stands, &parts, verdicts).await? {
                         return Ok(done);
                     }
+                }
+                Err(failure) if !op.is_over(Duration::ZERO) && patience.is_some_and(|patience| part.is_over(patience / 2)) => {
+                    run.doubt |= failure.doubt;
+                    continue;
                 }
                 Err(failure) => return Err(self.give_up(run, failure)),
             }
@@ -275,11 +297,11 @@ impl Sekiban {
     }
 
     /// Heads of one transaction, counted before any call: beyond them nothing can be published at once.
-    fn check_items(&self, run: &Run<'_>) -> Result<()> {
+    fn check_items(&self, run: &Run<'_>, beside: usize) -> Result<()> {
         let tags = run.intent.tags();
         let checks = run.boundary.iter().flat_map(|b| b.seen.keys()).filter(|tag| !tags.contains_key(*tag)).count();
         let heads = tags.len() + checks;
-        let (items, limit) = (heads + BESIDE_HEADS, self.options().transaction_items);
+        let (items, limit) = (heads + beside, self.options().transaction_items);
         if items > limit {
             return Err(Refused::TooManyItems { items, limit }.into());
         }
@@ -319,18 +341,13 @@ impl Sekiban {
         }
     }
 
+    /// Where a tag stands, with the number of its events.
     pub(super) async fn stand(&self, op: &Op, tag: &Tag) -> Result<Stand> {
-        let mut head = self.known_head(op, tag).await?;
-        let mut row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
-        let is_behind = |head: &Option<Head>, at: SortableId| head.is_none_or(|head| head.pos < at);
-        if row.as_ref().is_some_and(|row| is_behind(&head, row.at)) {
-            head = self.head(op, tag, Freshness::Strong).await?;
-            row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
-        }
+        let (head, row) = self.head_and_last(op, tag).await?;
         let end = match (&row, head) {
             (None, None) => End::default(),
-            (Some(row), head) if is_behind(&head, row.at) => {
-                let behind = self.count_rows(op, tag.as_str(), head.map(|head| head.pos)).await?;
+            (Some(row), head) if is_behind(head, row.at) => {
+                let behind = self.count_rows(op, tag.as_str(), head.map(|head| head.pos), None).await?;
                 metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(behind);
                 End::default().behind(std::slice::from_ref(row)).counting(head.map_or(0, |head| head.cnt) + behind)
             }
@@ -342,16 +359,41 @@ impl Sekiban {
         Ok(Stand { head, end })
     }
 
+    /// The same for a tag that is held and not written: nobody needs its number, and to count rows without a head is to read them all.
+    async fn stand_uncounted(&self, op: &Op, tag: &Tag) -> Result<Stand> {
+        let (head, row) = self.head_and_last(op, tag).await?;
+        Ok(Stand { head, end: End::default().behind(row.as_slice()) })
+    }
+
+    async fn head_and_last(&self, op: &Op, tag: &Tag) -> Result<(Option<Head>, Option<TagRow>)> {
+        let mut head = self.known_head(op, tag).await?;
+        let mut row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
+        if row.as_ref().is_some_and(|row| is_behind(head, row.at)) {
+            head = self.head(op, tag, Freshness::Strong).await?;
+            row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
+        }
+        Ok((head, row))
+    }
+
     /// The tags of the condition: nothing new on them that matches, or a conflict.
     async fn judge(&self, op: &Op, run: &mut Run<'_>) -> Result<BTreeMap<Tag, Stand>> {
+        let written = run.intent.tags();
         let Some(boundary) = &mut run.boundary else { return Ok(BTreeMap::new()) };
         for _ in 0..64 {
-            let stands = try_join_all(boundary.seen.keys().map(|tag| self.stand(op, tag))).await?;
+            let written = &written;
+            let stands = boundary.seen.keys().map(|tag| async move {
+                match written.contains_key(tag) {
+                    true => self.stand(op, tag).await,
+                    false => self.stand_uncounted(op, tag).await,
+                }
+            });
+            let stands = try_join_all(stands).await?;
             let still = boundary.seen.values().zip(&stands).all(|(end, stand)| end.id() == stand.end.id());
             if still {
                 // Rows that have expired were read, and are in the model.
                 let stands = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| {
-                    let end = if stand.end.id().is_some() { end.counting(stand.end.count) } else { *end };
+                    let counted = stand.end.id().is_some() && written.contains_key(tag);
+                    let end = if counted { end.counting(stand.end.count) } else { *end };
                     (tag.clone(), Stand { end, ..stand })
                 });
                 return Ok(stands.collect());
@@ -449,12 +491,19 @@ impl Sekiban {
         let mut found = self.events_by_id(op, given.iter(), Freshness::Strong).await?;
         let Some(some) = found.values().next().map(|stored| stored.event.id) else { return Ok(None) };
         if let Some(record) = self.record(op, run.intent.commit).await? {
-            return self.met_record(op, run, &record).map(Some);
+            return self.met_record(op, run, &record).await.map(Some);
         }
         if run.unique {
             return self.under_key(op, run).await.map(Some);
         }
         let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
+        // The first event of a large commit is there before its rows: they may be these.
+        if found.len() < ids.len()
+            && let Some(commit) = found.values().find_map(|stored| stored.staged)
+        {
+            self.finish(commit).await?;
+            found = self.events_by_id(op, ids.iter(), Freshness::Strong).await?;
+        }
         if ids.iter().all(|id| found.contains_key(id)) {
             for (index, id) in ids.iter().enumerate() {
                 if let Some(stored) = found.remove(id) {
@@ -479,6 +528,11 @@ impl Sekiban {
         }
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
+}
+
+/// Whether a place stands behind a head: Sekiban wrote it, which moves none.
+fn is_behind(head: Option<Head>, at: SortableId) -> bool {
+    head.is_none_or(|head| head.pos < at)
 }
 
 /// Whether an error leaves open what became of a try before it.

@@ -137,9 +137,8 @@ impl Cells for SekibanCells {
 
     async fn delete(&self, key: &CellKey, expect: Revision) -> Result<bool> {
         let Some(version) = version(key) else { return Cells::delete(self.0.side(), key, expect).await };
-        let op = self.0.dynamo().op();
         let (condition, values) = as_known(control(expect));
-        self.0.dynamo().delete_if(&op, &self.0.options().states, self.row_key(key, version), condition, values).await
+        self.0.delete_state(self.row_key(key, version), condition, values).await
     }
 
     async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {

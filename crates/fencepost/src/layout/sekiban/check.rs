@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Sekiban;
-use super::item::{self, HASH, Placed, RANGE, Stamp};
-use crate::dynamo::item::{Attributes, Item};
+use super::item::{self, EVENT_ID, HASH, Placed, RANGE, Stamp};
+use crate::dynamo::item::{Attributes, Item, text};
 use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
 use crate::event::Tag;
@@ -17,6 +17,10 @@ impl Sekiban {
     /// Reads both tables once. With `repair`, rows that are missing are put again, from their events: nothing is ever deleted.
     pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync), repair: bool) -> Result<Verified> {
         let op = self.dynamo().long_op();
+        if repair {
+            self.refuse_replicas(&op, &self.options().events).await?;
+            self.refuse_replicas(&op, &self.options().tags).await?;
+        }
         let mut report = Verified::default();
         for (commit, _) in self.open_commits(&op).await? {
             if repair {
@@ -65,10 +69,18 @@ impl Sekiban {
             report.events += 1;
             let (at, id, now) = (stored.at, stored.event.id, stored.event.recorded_at);
             let event = stored.event.into_event();
-            let ttl = item.maybe_number("ttl").ok().flatten();
+            let ttl = item.maybe_number(item::TTL).ok().flatten();
             let stamp = Stamp { keys: self.keys(), shards: 1, now, ttl, staged: None };
+            // What has expired may lose its rows before itself.
+            if ttl.is_some_and(|ttl| i128::from(ttl) <= i128::from(self.dynamo().env().now().as_second())) {
+                continue;
+            }
+            // As the event itself is called: an id in capitals is another key.
+            let written = item.text(EVENT_ID).map_or_else(|_| id.to_string(), str::to_owned);
             for tag in event.tags() {
-                let row = stamp.tag_row(&Placed { id, at, event: &event }, tag);
+                let mut row = stamp.tag_row(&Placed { id, at, event: &event }, tag);
+                row.insert(RANGE.into(), text(item::sort_key(at, &written)));
+                row.insert(EVENT_ID.into(), text(written.as_str()));
                 wanted.insert((text_of(&row, HASH), text_of(&row, RANGE)), row);
             }
         }
@@ -108,6 +120,7 @@ impl Sekiban {
                 let found = self.events_by_id(op, ids.into_iter(), Freshness::Strong).await?;
                 for (described, row) in rows {
                     let problem = match found.get(&row.event) {
+                        None if row.has_expired(self.dynamo().env().now()) => continue,
                         None => "its event is not there: Sekiban's reads of the tag fail",
                         Some(stored) if stored.at != row.at => "its event stands elsewhere",
                         Some(_) => continue,
@@ -133,8 +146,8 @@ impl Sekiban {
                 return Ok(());
             }
         };
-        let above = self.count_rows(op, tag, Some(head.pos)).await?;
-        let all = self.count_rows(op, tag, None).await?;
+        let above = self.count_rows(op, tag, Some(head.pos), None).await?;
+        let all = self.count_rows(op, tag, None, None).await?;
         if above > 0 {
             metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(above);
             finding(format!("{above} rows stand above it: somebody who bumps no head writes this tag, and nothing fences that"));

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use uuid::Uuid;
+
 use super::append::Run;
 use super::item::{Head, Placed, Stamp};
 use super::ops::{WriteOptions, Written};
@@ -11,26 +13,37 @@ use super::settle::same;
 use super::suid::SortableId;
 use super::token::Began;
 use super::{Large, Sekiban};
-use crate::dynamo::{Freshness, Op, Outcome};
+use crate::dynamo::item::size;
+use crate::dynamo::{Freshness, Op, Outcome, TRANSACTION_BYTES};
 use crate::error::{Error, InDoubt, Reason, Refused, Result};
 use crate::event::{Event, Tag, digest};
 
+/// What an update holds beside its key: a few numbers.
+const BESIDE_KEY: usize = 256;
+
 impl Sekiban {
-    /// Greedily in the order given; an event that fits in no transaction comes alone.
-    pub(super) fn chunks(&self, events: &[Event]) -> Vec<std::ops::Range<usize>> {
+    /// Greedily in the order given, as far as items and bytes of a transaction go; an event that fits in none comes alone. What no chunk could hold is
+    /// refused here, before the first is written.
+    pub(super) fn chunks(&self, events: &[Event], places: &[SortableId], options: WriteOptions) -> Result<Vec<std::ops::Range<usize>>> {
         let most = self.options().transaction_items;
+        let now = self.dynamo().env().now();
+        let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: options.seconds(), staged: None };
         let mut chunks = Vec::new();
-        let (mut from, mut cost) = (0, 0);
-        for (n, event) in events.iter().enumerate() {
-            let this = 1 + 2 * event.tags().len();
-            if n > from && cost + this > most {
+        let (mut from, mut cost, mut bytes) = (0, 0, 0);
+        for (n, (event, at)) in events.iter().zip(places).enumerate() {
+            let placed = Placed { id: given(event)?, at: *at, event };
+            let rows =
+                event.tags().iter().map(|tag| size(&stamp.tag_row(&placed, tag)) + size(&self.keys().head(tag.as_str())) + BESIDE_KEY);
+            let (items, weight) = (1 + 2 * event.tags().len(), size(&stamp.event(&placed)?) + rows.sum::<usize>());
+            if n > from && (cost + items > most || bytes + weight > TRANSACTION_BYTES) {
                 chunks.push(from..n);
-                (from, cost) = (n, 0);
+                (from, cost, bytes) = (n, 0, 0);
             }
-            cost += this;
+            cost += items;
+            bytes += weight;
         }
         chunks.push(from..events.len());
-        chunks
+        Ok(chunks)
     }
 
     /// One transaction, or none where one event alone is too much for it.
@@ -73,8 +86,7 @@ impl Sekiban {
         written: &mut Written,
         ends: &mut BTreeMap<Tag, u64>,
     ) -> Result<()> {
-        let no_id = || Refused::Malformed { what: "event", why: "a write needs the id of each event".into() };
-        let id = event.given_id().ok_or_else(no_id)?;
+        let id = given(event)?;
         let there = self.stored_event(op, &id, Freshness::Strong).await?;
         if let Some(there) = &there {
             same(event, there)?;
@@ -89,7 +101,8 @@ impl Sekiban {
             at.position(&id).ok_or_else(|| Refused::Malformed { what: "sortable unique id", why: "it is before 1970".into() })?;
         let rows = event.tags().iter().map(|tag| stamp.tag_row(&placed, tag)).collect();
         if there.is_none() {
-            self.put_rows(op, &self.options().events, vec![stamp.event(&placed)?]).await?;
+            let put = self.put_rows(op, &self.options().events, vec![stamp.event(&placed)?]).await;
+            put.map_err(|failure| if failure.doubt { self.in_part(std::slice::from_ref(event), failure.error) } else { failure.error })?;
         }
         let heads = async {
             self.put_rows(op, &self.options().tags, rows).await?;
@@ -115,14 +128,19 @@ impl Sekiban {
         if !error.recorded_nothing() {
             return error;
         }
+        self.doubt(events, format!("a part of it is written, or may be: write it again ({error})"))
+    }
+
+    /// A doubt of what has no commit of its own.
+    pub(super) fn doubt(&self, events: &[Event], message: String) -> Error {
         let (namespace, digest) = (self.namespace().into(), digest(events));
         let base = Began { namespace, recorded: false, once: false, digest, tried: Vec::new() }.seal();
-        let message = format!("a part of it is written, write it again: {error}");
         Error::InDoubt(Box::new(InDoubt { commit: self.dynamo().env().new_commit_id(), base, message }))
     }
 
     /// Moves a head to where its tag's rows are; how many there are.
     pub(super) async fn catch_head_up(&self, op: &Op, tag: &Tag) -> Result<u64> {
+        self.refuse_replicas(op, &self.options().tags).await?;
         for _ in 0..64 {
             let stand = self.stand(op, tag).await?;
             let Some(pos) = stand.end.id().filter(|id| stand.head.is_none_or(|head| head.pos < *id)) else { return Ok(stand.end.count) };
@@ -136,4 +154,8 @@ impl Sekiban {
         }
         Err(Error::unavailable(Reason::Throttled, "a head kept moving"))
     }
+}
+
+fn given(event: &Event) -> Result<Uuid> {
+    event.given_id().ok_or_else(|| Refused::Malformed { what: "event", why: "a write needs the id of each event".into() }.into())
 }

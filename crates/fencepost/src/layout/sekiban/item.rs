@@ -21,7 +21,7 @@ pub(super) const SORTABLE: &str = "sortableUniqueId";
 pub(super) const GROUP: &str = "tagGroup";
 pub(super) const TAG: &str = "tagString";
 const SERVICE: &str = "serviceId";
-const EVENT_ID: &str = "eventId";
+pub(super) const EVENT_ID: &str = "eventId";
 const TYPE: &str = "eventType";
 const PAYLOAD: &str = "payload";
 const TAGS: &str = "tags";
@@ -30,7 +30,7 @@ const CREATED: &str = "createdAt";
 const CAUSATION: &str = "causationId";
 const CORRELATION: &str = "correlationId";
 const USER: &str = "executedUser";
-const TTL: &str = "ttl";
+pub(super) const TTL: &str = "ttl";
 /// What of an event's metadata Sekiban has no attribute for, as JSON. Its readers pass over attributes that they do not know.
 const META: &str = "fencepostMeta";
 /// The staged commit that an event came with: its rows come one after the other.
@@ -362,11 +362,16 @@ pub(crate) struct TagRow {
     pub(crate) event: String,
     pub(crate) at: SortableId,
     pub(crate) created: Option<Timestamp>,
+    /// From when on DynamoDB may remove it, in seconds; its event too, before it or behind it.
+    ttl: Option<u64>,
 }
 
 impl TagRow {
     pub(super) fn sort_key(&self) -> String {
         sort_key(self.at, &self.event)
+    }
+    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
+        self.ttl.is_some_and(|ttl| i128::from(ttl) <= i128::from(now.as_second()))
     }
 }
 
@@ -375,7 +380,7 @@ pub(super) fn tag_row(item: &Item) -> Result<TagRow> {
         let (at, event) = item.text(RANGE)?.split_once('#').ok_or_else(|| wrong(RANGE, "an id and an event's"))?;
         let at = at.parse().map_err(|_| wrong(RANGE, "30 digits and an event's id"))?;
         let created = item.maybe_text(CREATED)?.and_then(|time| time.parse().ok());
-        Ok(TagRow { event: event.into(), at, created })
+        Ok(TagRow { event: event.into(), at, created, ttl: item.maybe_number(TTL)? })
     };
     read().map_err(|malformed| corrupt(item, &malformed))
 }

@@ -54,7 +54,7 @@ pub use self::unique::Unique;
 use crate::dynamo::item::{Attributes, Item, number};
 use crate::dynamo::table::{Format, Rights, TableSpec};
 use crate::dynamo::{Dynamo, Freshness, Op, Write, report};
-use crate::error::{Refused, Result};
+use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, Recorded, Tag};
 use crate::log::{Answer, Append, Bodies, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
 use crate::position::Token;
@@ -273,6 +273,17 @@ impl Sekiban {
     pub(crate) fn safe_window(&self) -> Duration {
         self.0.options.safe_window
     }
+    /// How old the place of a try may become before it is tried anew at another, and how far a clock may be off: a part of the window, so that
+    /// what lands does so within it. None: there is no window to speak of.
+    fn patience(&self) -> Option<Duration> {
+        patience(self.safe_window())
+    }
+    /// Refuses to stamp with a clock whose ids a reader may have passed.
+    fn check_clock(&self) -> Result<()> {
+        self.dynamo().check_clock()?;
+        let window = Some(self.safe_window()).filter(|_| !self.is_indexed());
+        within(self.dynamo().clock_off(), window.and_then(patience))
+    }
     /// Whether the feed is an index that somebody has to build.
     pub(crate) fn is_indexed(&self) -> bool {
         self.0.options.feed == FeedMode::Streams
@@ -351,6 +362,20 @@ impl Sekiban {
         self.looked_at().insert(table.to_owned());
         Ok(())
     }
+    /// Whoever reads finishes a large commit, but not from a region that may not write: there it is waited for.
+    async fn may_finish(&self, op: &Op, commit: CommitId) -> Result<()> {
+        for table in [&self.options().events, &self.options().tags] {
+            match self.refuse_replicas(op, table).await {
+                Err(Error::Refused(refused)) => {
+                    let message =
+                        format!("commit {commit} is not in rows yet, and not to be finished from here ({refused}): read again later");
+                    return Err(Error::unavailable(Reason::Late, message));
+                }
+                looked => looked?,
+            }
+        }
+        Ok(())
+    }
     fn looked_at(&self) -> MutexGuard<'_, HashSet<String>> {
         self.0.looked_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -390,6 +415,19 @@ impl Sekiban {
     }
 }
 
+fn patience(window: Duration) -> Option<Duration> {
+    (window >= Duration::from_secs(1)).then(|| window / 4)
+}
+
+/// Refuses a clock that is further off than this. The service tells whole seconds.
+fn within(off: Option<Duration>, limit: Option<Duration>) -> Result<()> {
+    let limit = limit.map(|limit| limit.max(Duration::from_secs(2)));
+    match (off, limit) {
+        (Some(off), Some(limit)) if off > limit => Err(Refused::Clock { off, limit }.into()),
+        _ => Ok(()),
+    }
+}
+
 #[async_trait]
 impl EventLog for Sekiban {
     async fn source(&self, query: &Query, since: Option<&Token>) -> Result<Sourced> {
@@ -422,5 +460,20 @@ impl EventLog for Sekiban {
 
     fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {
         self.read_query(query, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_a_part_of_the_window_off_is_refused() {
+        let (seconds, published) = (Duration::from_secs, patience(Duration::from_secs(20)));
+        assert_eq!(published, Some(seconds(5)));
+        assert!(within(Some(seconds(5)), published).is_ok() && within(Some(seconds(6)), published).is_err());
+        assert!(within(None, published).is_ok(), "nobody told the time");
+        assert!(within(Some(seconds(2)), patience(seconds(2))).is_ok(), "whole seconds");
+        assert!(within(Some(seconds(60)), patience(Duration::ZERO)).is_ok(), "no window to keep to");
     }
 }

@@ -113,7 +113,9 @@ impl Sekiban {
     /// One event by its id; none where there is none.
     pub async fn event(&self, id: &Uuid) -> Result<Option<Recorded>> {
         let op = self.dynamo().op();
-        Ok(self.stored_event(&op, id, self.options().fresh).await?.map(|stored| stored.event))
+        let stored = self.stored_event(&op, id, self.options().fresh).await?;
+        stored.iter().for_each(|stored| self.saw(stored.at));
+        Ok(stored.map(|stored| stored.event))
     }
 
     /// The places and ids of a tag's events, behind an id: in order, lazily, without the events.
@@ -170,7 +172,9 @@ impl Sekiban {
             }
         });
         let ends = futures::future::try_join_all(ends).await?;
-        Ok(ends.into_iter().flatten().map(|stored| stored.at).max())
+        let latest = ends.into_iter().flatten().map(|stored| stored.at).max();
+        latest.into_iter().for_each(|latest| self.saw(latest));
+        Ok(latest)
     }
 
     async fn shard_keys(&self, op: &Op) -> Result<Vec<Option<u32>>> {
@@ -191,7 +195,7 @@ impl Sekiban {
                 let op = self.dynamo().long_op();
                 let (items, after) = self.dynamo().page(&op, &find, start).await?;
                 let mut whole = Vec::new();
-                for item in &items {
+                for item in items.iter().filter(|item| self.keys().owns(item)) {
                     let Some((tag, at)) = self.named(item)? else { continue };
                     match &mut open {
                         Some(info) if info.tag == tag => info.add(at),
@@ -245,11 +249,12 @@ impl Sekiban {
             return Err(Refused::Malformed { what: "event", why: "a write needs the id of each event".into() }.into());
         }
         let places: Vec<SortableId> = events.iter().map(|(at, _)| *at).collect();
+        places.iter().try_for_each(check_place)?;
         let mut written = Written { positions: Vec::new(), duplicates: Vec::new(), tags: Vec::new(), units: op.units() };
         let mut ends = BTreeMap::new();
         let chunks = match self.options().large {
             Large::Staged => std::iter::once(0..plain.len()).collect(),
-            Large::Chunked => self.chunks(&plain),
+            Large::Chunked => self.chunks(&plain, &places, options)?,
         };
         for chunk in chunks {
             let done = self.write_chunk(&op, &plain[chunk.clone()], &places[chunk], options, &mut written, &mut ends).await;
@@ -259,6 +264,14 @@ impl Sekiban {
         written.tags = ends.into_iter().map(|(tag, version)| TagWrite { tag, version, written_at }).collect();
         written.units = op.units();
         Ok(written)
+    }
+}
+
+/// Before 1970 there is no position: whoever reads such an event would fail.
+pub(super) fn check_place(at: &SortableId) -> Result<()> {
+    match at.position(&Uuid::nil()) {
+        Some(_) => Ok(()),
+        None => Err(Refused::Malformed { what: "sortable unique id", why: format!("{at} is before 1970") }.into()),
     }
 }
 

@@ -14,7 +14,7 @@ use super::suid::SortableId;
 use super::token::End;
 use super::{LAYOUT, Sekiban};
 use crate::dynamo::item::{Item, text};
-use crate::dynamo::{Find, Freshness, Key, Op, Range};
+use crate::dynamo::{Failure, Find, Freshness, Key, Op, Range};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{Recorded, Tag};
 use crate::log::{Consistency, Direction, ReadOptions};
@@ -33,6 +33,9 @@ pub(super) fn freshness(consistency: Consistency) -> Freshness {
 /// A query of DynamoDB's may show a part of a transaction, and the rows of a large commit come one after the other. What stands at or below
 /// the head was there, all of it, when the head was read. What stands above it is another writer's, Sekiban's, if the head has not moved
 /// since; else the rows are looked at again.
+///
+/// A replica may have a part of a transaction, and the head without its rows or the rows without their head. So what is a moment old is taken only as
+/// far as it is older than the safe window, and all of it is at or below the head; from there on the walk is strong.
 #[derive(Debug)]
 pub(super) struct Walk {
     tag: Tag,
@@ -86,12 +89,16 @@ impl Sekiban {
         Find::new(&self.options().tags, HASH, text(self.keys().tag(tag)))
     }
 
-    /// How many rows of a tag stand behind this one.
-    pub(super) async fn count_rows(&self, op: &Op, tag: &str, behind: Option<SortableId>) -> Result<u64> {
+    /// How many rows of a tag stand behind a place, up to another.
+    pub(super) async fn count_rows(&self, op: &Op, tag: &str, behind: Option<SortableId>, to: Option<SortableId>) -> Result<u64> {
         let find = self.rows_of(tag);
-        let find = match behind {
-            Some(id) => find.range(Range::After(RANGE.into(), text(bound(id)))),
-            None => find,
+        let find = match (behind, to) {
+            (None, None) => find,
+            (Some(id), None) => find.range(Range::After(RANGE.into(), text(bound(id)))),
+            (behind, Some(to)) => {
+                let from = behind.map_or_else(|| SortableId::MIN.to_string(), bound);
+                find.range(Range::Between(RANGE.into(), text(from), text(bound(to))))
+            }
         };
         self.dynamo().count(op, &find).await
     }
@@ -103,6 +110,7 @@ impl Sekiban {
 
     /// The next rows; none at the end.
     pub(super) async fn step(&self, op: &Op, walk: &mut Walk) -> Result<Option<Vec<TagRow>>> {
+        let old = self.older_than_the_window();
         while !walk.done {
             let find = Find { reverse: walk.reverse, limit: Some(walk.limit), freshness: walk.fresh, ..self.rows_of(walk.tag.as_str()) };
             let find = match (&walk.from, walk.reverse) {
@@ -114,6 +122,11 @@ impl Sekiban {
             let mut rows = items.iter().map(item::tag_row).collect::<Result<Vec<_>>>()?;
             let mut whole = more.is_none();
             let above = |row: &TagRow, head: &Option<Head>| head.is_none_or(|head| row.at > head.pos);
+            if walk.fresh == Freshness::Eventual && rows.iter().any(|row| above(row, &walk.head) || row.at > old) {
+                walk.fresh = Freshness::Strong;
+                walk.head = self.head(op, &walk.tag, Freshness::Strong).await?;
+                continue;
+            }
             if rows.iter().any(|row| above(row, &walk.head)) {
                 let now = self.head(op, &walk.tag, walk.fresh).await?;
                 if now != walk.head {
@@ -148,8 +161,19 @@ impl Sekiban {
         Ok((all, walk.head))
     }
 
-    /// The events of rows, in their order.
+    fn older_than_the_window(&self) -> SortableId {
+        let now = self.dynamo().env().now();
+        SortableId::threshold(now.checked_sub(self.safe_window()).unwrap_or(now))
+    }
+
+    /// The events of rows, in their order, but for those that have expired.
     pub(super) async fn hydrate(&self, op: &Op, rows: &[TagRow], fresh: Freshness) -> Result<Vec<Stored>> {
+        Ok(self.hydrate_each(op, rows, fresh).await?.into_iter().flatten().collect())
+    }
+
+    /// The event of each row. DynamoDB removes what has expired item by item, so that a row may outlive its event: then there is none.
+    pub(super) async fn hydrate_each(&self, op: &Op, rows: &[TagRow], fresh: Freshness) -> Result<Vec<Option<Stored>>> {
+        let now = self.dynamo().env().now();
         let ids: BTreeSet<&String> = rows.iter().map(|row| &row.event).collect();
         let mut found = self.events_by_id(op, ids.iter().copied(), fresh).await?;
         let missing: Vec<&String> = ids.into_iter().filter(|id| !found.contains_key(*id)).collect();
@@ -157,10 +181,11 @@ impl Sekiban {
             found.extend(self.events_by_id(op, missing.into_iter(), Freshness::Strong).await?);
         }
         let event = |row: &TagRow| match found.get(&row.event) {
-            Some(stored) if stored.at == row.at => Ok(stored.clone()),
+            Some(stored) if stored.at == row.at => Ok(Some(stored.clone())),
             Some(_) => {
                 Err(Error::corrupt(LAYOUT, format!("event {}: it stands elsewhere than a row of its tag says; run verify", row.event)))
             }
+            None if row.has_expired(now) => Ok(None),
             None => Err(Error::corrupt(LAYOUT, format!("event {}: a tag names it, and it is not there; run verify", row.event))),
         };
         rows.iter().map(event).collect()
@@ -188,7 +213,7 @@ impl Sekiban {
     }
 
     /// Puts rows, whatever is there, so many a request as the settings say.
-    pub(super) async fn put_rows(&self, op: &Op, table: &str, mut rows: Vec<Item>) -> Result<()> {
+    pub(super) async fn put_rows(&self, op: &Op, table: &str, mut rows: Vec<Item>) -> Result<(), Failure> {
         while !rows.is_empty() {
             let rest = rows.split_off(rows.len().min(self.options().batch_write));
             self.dynamo().put_many(op, table, std::mem::replace(&mut rows, rest)).await?;

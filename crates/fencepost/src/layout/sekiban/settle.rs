@@ -1,6 +1,6 @@
 //! What became of a try that failed or whose answer was lost: our own commit, another's under our id, events that are there already.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Sekiban;
 use super::append::Run;
@@ -34,18 +34,27 @@ impl Sekiban {
         Ok(())
     }
 
+    /// The same for a condition, before anything is known of a try.
+    pub(super) async fn bar_condition(&self, op: &Op, append: &Append) -> Result<()> {
+        let boundary = append.condition().map(|condition| self.boundary(condition)).transpose()?;
+        for tag in boundary.iter().flat_map(|boundary| boundary.seen.keys()) {
+            self.catch_head_up(op, tag).await?;
+        }
+        Ok(())
+    }
+
     /// A commit that began before: as it stands, if it landed.
     pub(super) async fn found(&self, op: &Op, run: &mut Run<'_>) -> Result<Option<Committed>> {
         let Some(began) = run.began.clone() else { return Ok(None) };
         if let Some(landed) = self.look(op, &began, &run.intent).await? {
-            self.note_ends(op, run).await?;
+            self.note_ends(op, run, |n| landed[n].at).await?;
             let token = self.moved_token(run, |n| landed[n].at);
             return Ok(Some(Committed { token, ..self.committed_as(op, &run.intent, landed) }));
         }
         if (began.recorded || began.once)
             && let Some(record) = self.record(op, run.intent.commit).await?
         {
-            return self.met_record(op, run, &record).map(Some);
+            return self.met_record(op, run, &record).await.map(Some);
         }
         Ok(None)
     }
@@ -71,30 +80,39 @@ impl Sekiban {
         Committed::new(intent.commit, positions, None, op.units())
     }
 
-    /// Counts of the tags of a commit that was found: as many rows as there are up to its own.
-    pub(super) async fn note_ends(&self, op: &Op, run: &mut Run<'_>) -> Result<()> {
+    /// Counts of the tags of a commit that was found, of which each event stands here: as many as there are, but for those behind its own.
+    async fn note_ends(&self, op: &Op, run: &mut Run<'_>, place: impl Fn(usize) -> SortableId + Send + Sync) -> Result<()> {
         for (tag, indexes) in run.intent.tags() {
-            let ids: BTreeSet<String> = indexes.iter().map(|n| run.intent.ids[*n].to_string()).collect();
-            let (rows, _) = self.view(op, &tag, &End::default(), Freshness::Strong).await?;
-            let count = rows.iter().rposition(|row| ids.contains(&row.event)).map_or(0, |at| at as u64 + 1);
-            run.ends.insert(tag, count);
+            let Some(last) = indexes.into_iter().map(&place).max() else { continue };
+            let end = self.stand(op, &tag).await?.end;
+            let behind = match end.id() {
+                Some(at) if at > last => self.count_rows(op, tag.as_str(), Some(last), Some(at)).await?,
+                _ => 0,
+            };
+            run.ends.insert(tag, end.count.saturating_sub(behind));
         }
         Ok(())
     }
 
     /// A try whose answer was lost, or that landed late. What the tags counted then is read.
     async fn landed_before(&self, op: &Op, run: &mut Run<'_>, ticks: u64) -> Result<Committed> {
-        self.note_ends(op, run).await?;
+        let places: Vec<SortableId> = (0..run.intent.events.len()).map(|n| run.intent.place(ticks, n)).collect();
+        self.note_ends(op, run, |n| places[n]).await?;
         self.side().ring();
         let positions = self.positions(&run.intent, ticks)?;
-        let token = self.moved_token(run, |n| run.intent.place(ticks, n));
+        let token = self.moved_token(run, |n| places[n]);
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
 
-    pub(super) fn met_record(&self, op: &Op, run: &mut Run<'_>, record: &Record) -> Result<Committed> {
+    /// The outcome that a record tells, if it is of these events.
+    pub(super) async fn met_record(&self, op: &Op, run: &mut Run<'_>, record: &Record) -> Result<Committed> {
+        if record.digest != run.intent.digest {
+            return Err(Refused::Reused { commit: run.intent.commit }.into());
+        }
         run.ends.clone_from(&record.ends);
-        let token = self.moved_token(run, |n| run.intent.place(record.ticks, n));
-        Ok(Committed { token, ..self.recorded(op, record, &run.intent)? })
+        let places = self.places(op, record).await?;
+        let token = self.moved_token(run, |n| places[n].0);
+        Ok(Committed { token, ..self.outcome(op, record, &places)? })
     }
 
     /// The condition's token behind this commit, of which each event stands here. What was read behind it stays read.
@@ -147,7 +165,14 @@ impl Sekiban {
         let has_record = run.once || run.pieces.is_some();
         let met = told.iter().any(|(part, _)| *part == Part::Record) || (has_record && !events.is_empty());
         if met && let Some(record) = self.record(op, run.intent.commit).await? {
-            return self.met_record(op, run, &record).map(Some);
+            if let Some(pieces) = run.pieces.filter(|_| record.digest != run.intent.digest) {
+                self.unstage_own(op, &run.intent, pieces).await;
+            } else if run.pieces.is_some()
+                && let Err(error) = self.finish(run.intent.commit).await
+            {
+                tracing::warn!(commit = %run.intent.commit, %error, "a large commit was recorded; its rows are left to the next reader");
+            }
+            return self.met_record(op, run, &record).await.map(Some);
         }
         // What is there of a large one is looked at before its next try.
         let large = run.pieces.is_some();

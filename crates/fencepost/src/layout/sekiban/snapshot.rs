@@ -190,6 +190,7 @@ pub struct BlobsCollected {
 impl Sekiban {
     /// Deletes blobs under the prefix that no row of any service names and that are older than this: longer than anybody takes between putting
     /// a blob and naming it. What is not called as blobs are is left. Reads the whole table of states, which services share.
+    /// Another table of states that has the same bucket and prefix is not looked at, and loses its blobs: give each a prefix of its own.
     pub async fn collect_blobs(&self, older_than: std::time::Duration) -> Result<BlobsCollected> {
         let Some(blobs) = &self.options().blobs else {
             let remedy = "open with settings that have a section S3BlobStorage".into();

@@ -17,7 +17,7 @@ use super::{LAYOUT, Sekiban};
 use crate::dynamo::item::{Attributes, Item, Malformed, as_number, binary, number, text, wrong};
 use crate::dynamo::{Find, Freshness, Op, Outcome, Range, Verdict, Write};
 use crate::error::{Error, Refused, Result};
-use crate::event::{CommitId, Event, Metadata, Tag};
+use crate::event::{CommitId, Event, Metadata, Tag, digest};
 use crate::layout::Collected;
 use crate::log::Committed;
 use crate::side::item::{pack, unpack};
@@ -46,7 +46,8 @@ struct StagedEvent {
 impl StagedEvent {
     fn event(&self) -> Result<Event> {
         let meta: Metadata = serde_json::from_str(&self.meta).unwrap_or_default();
-        let bare = Event::new(&self.event_type, self.data.clone())?.id(self.id).meta(meta);
+        let bare = Event::new(&self.event_type, self.data.clone())?.meta(meta);
+        let bare = if self.given { bare.id(self.id) } else { bare };
         Ok(self.tags.iter().fold(bare, |event, tag| event.with_tag(tag.clone())))
     }
 }
@@ -55,7 +56,7 @@ impl StagedEvent {
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     commit: CommitId,
-    digest: Vec<u8>,
+    pub(super) digest: Vec<u8>,
     pub(super) ticks: u64,
     count: u64,
     /// Where the caller gave them.
@@ -110,24 +111,24 @@ impl Sekiban {
         found.map(|item| Record::of_item(commit, &item)).transpose()
     }
 
-    /// The outcome that a record tells, if it is of these events.
-    pub(super) fn recorded(&self, op: &Op, record: &Record, intent: &Intent<'_>) -> Result<Committed> {
-        if record.digest != intent.digest {
-            return Err(Refused::Reused { commit: intent.commit }.into());
+    /// Where the events of a record stand. One whose id the caller gave may have been there before, or stand where the caller said: it is read.
+    pub(super) async fn places(&self, op: &Op, record: &Record) -> Result<Vec<(SortableId, Uuid)>> {
+        let ids: Vec<Uuid> = (0..record.count).map(|n| record.id(n)).collect();
+        let mut found = BTreeMap::new();
+        if record.ids.is_some() {
+            let mut stored = self.stored_events(op, &ids).await?;
+            if stored.len() < ids.len() && record.pieces.is_some() {
+                self.finish(record.commit).await?;
+                stored = self.stored_events(op, &ids).await?;
+            }
+            found.extend(stored.into_iter().map(|stored| (stored.event.id, stored.at)));
         }
-        // Where the caller gave the places, the record does not have them.
-        if intent.fixed.is_some() {
-            return Ok(Committed::new(intent.commit, self.positions(intent, record.ticks)?, None, op.units()));
-        }
-        self.outcome(op, record)
+        let place = |(id, n): (Uuid, u64)| (found.get(&id).copied().unwrap_or_else(|| SortableId::new(record.ticks + n, &id)), id);
+        Ok(ids.into_iter().zip(0..).map(place).collect())
     }
 
-    fn outcome(&self, op: &Op, record: &Record) -> Result<Committed> {
-        let place = |n: u64| {
-            let id = record.id(n);
-            SortableId::new(record.ticks + n, &id).position(&id)
-        };
-        let positions: Option<Vec<_>> = (0..record.count).map(place).collect();
+    pub(super) fn outcome(&self, op: &Op, record: &Record, places: &[(SortableId, Uuid)]) -> Result<Committed> {
+        let positions: Option<Vec<_>> = places.iter().map(|(at, id)| at.position(id)).collect();
         let positions = positions.ok_or_else(|| Error::corrupt(LAYOUT, format!("commit {}: it is before 1970", record.commit)))?;
         Ok(Committed::new(record.commit, positions, None, op.units()))
     }
@@ -143,10 +144,12 @@ impl Sekiban {
                 here: format!("stream {tag}"),
             })?,
         };
-        Ok(Some((self.outcome(op, &record)?, count)))
+        let places = self.places(op, &record).await?;
+        Ok(Some((self.outcome(op, &record, &places)?, count)))
     }
 
-    /// Puts the events where nobody looks, in pieces; how many.
+    /// Puts the events where nobody looks, in pieces; how many. Pieces are called by what they hold: other events under the same commit id, of one
+    /// who decides anew or of one who takes an id that is taken, never come between them.
     pub(super) async fn stage(&self, op: &Op, intent: &Intent<'_>) -> Result<u64> {
         let staged = intent.events.iter().zip(&intent.ids).enumerate().map(|(n, (event, id))| StagedEvent {
             id: *id,
@@ -165,7 +168,7 @@ impl Sekiban {
             .chunks(PIECE)
             .enumerate()
             .map(|(n, piece)| {
-                let mut item = self.keys().commit(intent.commit, &format!("{n:06}"));
+                let mut item = self.keys().commit(intent.commit, &piece_key(n, &intent.digest));
                 item.insert(DATA.into(), binary(piece));
                 item.insert(STAGED_AT.into(), number(now));
                 item
@@ -181,13 +184,17 @@ impl Sekiban {
         let op = &self.dynamo().long_op();
         let Some(record) = self.record(op, commit).await? else { return Ok(()) };
         let Some(pieces) = record.pieces else { return Ok(()) };
-        let items = self.pieces(op, commit).await?;
+        self.may_finish(op, commit).await?;
+        let items = self.pieces(op, commit, &record.digest).await?;
         // Pieces are removed when all is done: somebody else was here.
         if (items.len() as u64) < pieces {
             return self.close(op, commit).await;
         }
         let staged = unstage(commit, &items)?;
         let events = staged.iter().map(StagedEvent::event).collect::<Result<Vec<_>>>()?;
+        if digest(&events)[..] != record.digest {
+            return Err(Error::corrupt(LAYOUT, format!("commit {commit}: what was staged is not what was published")));
+        }
         let stamp = Stamp { keys: self.keys(), shards: record.shards, now: record.written, ttl: record.ttl, staged: Some(commit) };
         let placed = || {
             staged.iter().zip(&events).enumerate().map(|(n, (staged, event))| {
@@ -252,13 +259,27 @@ impl Sekiban {
         self.dynamo().delete(op, &self.options().events, open).await
     }
 
-    async fn pieces(&self, op: &Op, commit: CommitId) -> Result<Vec<Item>> {
+    async fn pieces(&self, op: &Op, commit: CommitId, digest: &[u8]) -> Result<Vec<Item>> {
         let key = self.keys().commit(commit, "");
         let Some(hash) = key.get(HASH) else { return Ok(Vec::new()) };
         let find = Find::new(&self.options().events, HASH, hash.clone());
         // At most 64 MiB: never a thousand of them.
         let find = find.range(Range::Begins(RANGE.into(), text("000")));
-        self.dynamo().items(op, find).try_collect().await
+        let mut items: Vec<Item> = self.dynamo().items(op, find).try_collect().await?;
+        let of = of_digest(digest);
+        items.retain(|item| item.text(RANGE).is_ok_and(|sk| sk.ends_with(&of)));
+        Ok(items)
+    }
+
+    /// Removes what was staged for a commit id that turned out to be taken. What is left of it is garbage, and collected as such.
+    pub(super) async fn unstage_own(&self, op: &Op, intent: &Intent<'_>, pieces: u64) {
+        for n in 0..pieces {
+            let key = self.keys().commit(intent.commit, &piece_key(usize::try_from(n).unwrap_or(usize::MAX), &intent.digest));
+            if let Err(error) = self.dynamo().delete(op, &self.options().events, key).await {
+                tracing::warn!(commit = %intent.commit, %error, "what was staged in vain is left to be collected");
+                return;
+            }
+        }
     }
 
     /// Commits that are published and may not be in rows yet, with the tick of their first event. Strongly read.
@@ -282,9 +303,12 @@ impl Sekiban {
     /// Deletes pieces that were never published, of commits older than this. Reads the whole events table.
     pub(crate) async fn collect_garbage(&self, older_than: std::time::Duration) -> Result<Collected> {
         let op = self.dynamo().long_op();
+        self.refuse_replicas(&op, &self.options().events).await?;
+        self.refuse_replicas(&op, &self.options().tags).await?;
         let now = u64::try_from(self.dynamo().env().now().as_microsecond()).unwrap_or(0);
         let before = now.saturating_sub(u64::try_from(older_than.as_micros()).unwrap_or(u64::MAX));
         let mut collected = Collected::default();
+        // Their keys alone: a commit is up to 64 MiB.
         let mut dead: BTreeMap<CommitId, Vec<Item>> = BTreeMap::new();
         let mut start = None;
         loop {
@@ -294,7 +318,7 @@ impl Sekiban {
                 if let (Some(commit), Ok(at)) = (commit, item.number(STAGED_AT))
                     && at < before
                 {
-                    dead.entry(commit).or_default().push(item);
+                    dead.entry(commit).or_default().push(item.into_iter().filter(|(name, _)| name == HASH || name == RANGE).collect());
                 }
             }
             match next {
@@ -302,27 +326,37 @@ impl Sekiban {
                 None => break,
             }
         }
-        for (commit, items) in dead {
+        for (commit, keys) in dead {
             collected.seen += 1;
-            // One that is published is finished instead; what that leaves is nothing.
-            if self.record(&op, commit).await?.is_some() {
-                self.finish(commit).await?;
-                continue;
+            match self.record(&op, commit).await? {
+                // One that is published is finished instead. What that leaves is of others, who were refused the id, or of one who died behind it.
+                Some(_) => self.finish(commit).await?,
+                // Its writer, if it lives, finds this where its record would go, and publishes nothing.
+                None => {
+                    if let Outcome::Failed { .. } = self.dynamo().write(&op, TABLE_HASH, vec![self.tombstone(commit)]).await? {
+                        continue;
+                    }
+                    collected.sets += 1;
+                    collected.chunks += keys.len() as u64;
+                }
             }
-            // Its writer, if it lives, finds this where its record would go, and publishes nothing.
-            if let Outcome::Failed { .. } = self.dynamo().write(&op, TABLE_HASH, vec![self.tombstone(commit)]).await? {
-                continue;
-            }
-            collected.sets += 1;
-            for item in items {
-                collected.chunks += 1;
-                let key = item.into_iter().filter(|(name, _)| name == HASH || name == RANGE).collect();
+            for key in keys {
                 self.dynamo().delete(&op, &self.options().events, key).await?;
             }
         }
         collected.units = op.units();
         Ok(collected)
     }
+}
+
+/// How a piece is called: its number, and whose it is.
+fn piece_key(number: usize, digest: &[u8]) -> String {
+    format!("{number:06}{}", of_digest(digest))
+}
+
+fn of_digest(digest: &[u8]) -> String {
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("#{digits}")
 }
 
 fn unstage(commit: CommitId, items: &[Item]) -> Result<Vec<StagedEvent>> {

@@ -10,8 +10,8 @@ use super::Sekiban;
 use super::item::{HASH, RANGE, corrupt, key, written};
 use super::plan::TABLE_HASH;
 use crate::dynamo::item::{Attributes, Item, Malformed, Value, number, size, text, wrong};
-use crate::dynamo::{Find, Freshness, ITEM_BYTES, Outcome, Terms, Verdict, Write};
-use crate::error::{Refused, Result};
+use crate::dynamo::{Failure, Find, Freshness, ITEM_BYTES, Outcome, Terms, Verdict, Write};
+use crate::error::{Error, Refused, Result};
 
 const ENVELOPE: &str = "Sekiban.Dcb.Snapshots.SerializableMultiProjectionStateEnvelope";
 const KIND: &str = "documentType";
@@ -348,7 +348,17 @@ impl Sekiban {
             Write::PutIf { item, .. } => Some(item.clone()),
             _ => None,
         };
-        match self.dynamo().write(&op, TABLE_HASH, vec![write]).await? {
+        let key = key_of(&write);
+        let outcome = match self.dynamo().write(&op, TABLE_HASH, vec![write]).await {
+            // Nobody answered: what is there tells, if it is ours.
+            Err(failure) if failure.doubt => {
+                let there = self.row_now(key, &failure).await?.unwrap_or_default();
+                let ours = mine.map_or_else(|| control(&there).is_ok_and(|now| now == to), |mine| mine == there);
+                return if ours { Ok(RowWrite::Committed(to)) } else { Err(self.doubted(&failure)) };
+            }
+            outcome => outcome?,
+        };
+        match outcome {
             Outcome::Done => Ok(RowWrite::Committed(to)),
             Outcome::Failed { verdicts, doubt } => {
                 let Some(Verdict::Found(there)) = verdicts.into_iter().next() else { return Ok(RowWrite::Rejected(None)) };
@@ -362,10 +372,32 @@ impl Sekiban {
 
     /// Removes a row; whether it was there. Its blob stays.
     pub async fn delete_row(&self, projector: &str, version: &str) -> Result<bool> {
-        let op = self.dynamo().op();
-        let key = self.state_key(projector, version);
         let values = Item::from([(":p".into(), text(projector))]);
-        self.dynamo().delete_if(&op, &self.options().states, key, format!("{PROJECTOR} = :p"), values).await
+        self.delete_state(self.state_key(projector, version), format!("{PROJECTOR} = :p"), values).await
+    }
+
+    /// Removes a row under a condition; whether it was there.
+    pub(super) async fn delete_state(&self, key: Item, condition: String, values: Item) -> Result<bool> {
+        let op = self.dynamo().op();
+        self.refuse_replicas(&op, &self.options().states).await?;
+        match self.dynamo().delete_if(&op, &self.options().states, key.clone(), condition, values).await {
+            Err(failure) if failure.doubt => match self.row_now(key, &failure).await? {
+                None => Ok(true),
+                Some(_) => Err(self.doubted(&failure)),
+            },
+            gone => Ok(gone?),
+        }
+    }
+
+    /// A row as it is, after a write of it that nobody answered.
+    async fn row_now(&self, key: Item, failure: &Failure) -> Result<Option<Item>> {
+        let read = self.dynamo().get(&self.dynamo().op(), &self.options().states, key, Freshness::Strong).await;
+        read.map_err(|_| self.doubted(failure))
+    }
+
+    fn doubted(&self, failure: &Failure) -> Error {
+        let message = format!("a row of a projection's state is written, or may be: read it, and write again ({})", failure.error);
+        self.doubt(&[], message)
     }
 
     /// Tells how a projection is doing, if the last heartbeat was this one (0: if there was none); false where another was.
@@ -404,6 +436,7 @@ impl Sekiban {
             item.extend(value.map(|value| (name.to_owned(), text(value))));
         }
         let mine = item.clone();
+        let key = key_of_item(&item);
         // `sequence` is a word of DynamoDB's own: it goes as the placeholder that is otherwise the hash key.
         let (condition, values) = match expect {
             0 => ("attribute_not_exists(#h)".to_owned(), Item::new()),
@@ -413,7 +446,14 @@ impl Sekiban {
             }
         };
         let write = Write::PutIf { table: self.options().states.clone(), item, condition, values };
-        match self.dynamo().write(&op, SEQUENCE, vec![write]).await? {
+        let outcome = match self.dynamo().write(&op, SEQUENCE, vec![write]).await {
+            Err(failure) if failure.doubt => {
+                let there = self.row_now(key, &failure).await?;
+                return if there == Some(mine) { Ok(true) } else { Err(self.doubted(&failure)) };
+            }
+            outcome => outcome?,
+        };
+        match outcome {
             Outcome::Done => Ok(true),
             Outcome::Failed { verdicts, doubt } => Ok(doubt && matches!(verdicts.first(), Some(Verdict::Found(there)) if **there == mine)),
         }
@@ -505,6 +545,17 @@ impl Sekiban {
             }
         }
     }
+}
+
+fn key_of(write: &Write) -> Item {
+    match write {
+        Write::PutNew { item, .. } | Write::Put { item, .. } | Write::PutIf { item, .. } => key_of_item(item),
+        Write::Update { key, .. } | Write::Check { key, .. } | Write::CheckMissing { key, .. } => key.clone(),
+    }
+}
+
+fn key_of_item(item: &Item) -> Item {
+    item.iter().filter(|(name, _)| *name == HASH || *name == RANGE).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn is_heartbeat(item: &Item) -> bool {

@@ -37,8 +37,8 @@ impl Sekiban {
 
     /// Events of rows, numbered from the one behind so many.
     async fn numbered(&self, op: &Op, rows: &[TagRow], before: u64, fresh: Freshness) -> Result<Vec<Recorded>> {
-        let events = self.hydrate(op, rows, fresh).await?.into_iter().zip(before + 1..);
-        Ok(events.map(|(stored, number)| Recorded { version: Some(number), ..stored.event }).collect())
+        let events = self.hydrate_each(op, rows, fresh).await?.into_iter().zip(before + 1..);
+        Ok(events.filter_map(|(stored, number)| Some(Recorded { version: Some(number), ..stored?.event })).collect())
     }
 
     async fn load_stream(&self, op: &Op, stream: &StreamName, options: &LoadOptions) -> Result<Loaded> {
@@ -91,10 +91,8 @@ impl Sekiban {
                 Ok(end) => Some(After::Token(self.stream_token(&tag, end))),
                 Err(conflict) if append.commit.is_none() => return Err(conflict),
                 Err(conflict) => {
-                    // A try that is still on its way holds the head as it was.
-                    if append.base.is_some() {
-                        self.catch_head_up(op, &tag).await?;
-                    }
+                    // A try that is still on its way, of this call or of an earlier one under the id, holds the head as it was.
+                    self.catch_head_up(op, &tag).await?;
                     let (mut committed, count) = self.recorded_before(op, &append, Some(&tag)).await?.ok_or(conflict)?;
                     committed.version = Some(count);
                     committed.token = end_of(&committed, append.events()).map(|end| self.stream_token(&tag, end));
@@ -120,14 +118,34 @@ impl Sekiban {
         if end.count == version {
             return Ok(Ok(end));
         }
-        let (rows, _) = self.view(op, tag, &End::default(), Freshness::Strong).await?;
-        let end = End::default().behind(&rows);
+        // Rows of Sekiban's that came late are counted by no head, and loads number all that are there.
+        let end = end.counting(match end.id() {
+            Some(at) => self.count_rows(op, tag.as_str(), None, Some(at)).await?,
+            None => 0,
+        });
         if end.count == version {
             return Ok(Ok(end));
         }
-        let known = usize::try_from(version).unwrap_or(usize::MAX).min(rows.len());
-        let events = self.numbered(op, &rows[known..], known as u64, Freshness::Strong).await?;
+        let rows = self.last_rows(op, tag, &end, end.count.saturating_sub(version)).await?;
+        let known = end.count - rows.len() as u64;
+        let events = self.numbered(op, &rows, known, Freshness::Strong).await?;
         Ok(Err(Error::conflict(events, Some(self.stream_token(tag, end)))))
+    }
+
+    /// So many rows up to an end, in order: no more of them are read.
+    async fn last_rows(&self, op: &Op, tag: &Tag, end: &End, wanted: u64) -> Result<Vec<TagRow>> {
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let walk = self.walk(op, tag, None, Freshness::Strong).await?;
+        let mut walk = walk.towards(true, end.sort_key().map(|key| format!("{key}$")));
+        let mut rows = Vec::new();
+        while rows.len() < wanted
+            && let Some(more) = self.step(op, &mut walk).await?
+        {
+            rows.extend(more);
+        }
+        rows.truncate(wanted);
+        rows.reverse();
+        Ok(rows)
     }
 
     /// The commit has landed: a snapshot that cannot be stored does not undo it.
@@ -207,8 +225,9 @@ impl Sekiban {
         let events = pages.try_flatten().and_then(move |numbered| async move {
             let op = self.dynamo().long_op();
             let (rows, versions): (Vec<TagRow>, Vec<u64>) = numbered.into_iter().unzip();
-            let events = self.hydrate(&op, &rows, fresh).await?.into_iter().zip(versions);
-            Ok(stream::iter(events.map(|(stored, version)| Ok(Recorded { version: Some(version), ..stored.event })).collect::<Vec<_>>()))
+            let events = self.hydrate_each(&op, &rows, fresh).await?.into_iter().zip(versions);
+            let events = events.filter_map(|(stored, version)| Some(Ok(Recorded { version: Some(version), ..stored?.event })));
+            Ok(stream::iter(events.collect::<Vec<_>>()))
         });
         let events = events.try_flatten();
         match options.limit {

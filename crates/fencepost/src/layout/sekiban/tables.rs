@@ -30,7 +30,13 @@ pub(super) fn specs(options: &Options) -> Vec<TableSpec> {
         FeedMode::Window => StreamSpec::OnRequest,
         FeedMode::Streams => StreamSpec::Needed(StreamView::NewImage),
     };
-    vec![TableSpec { stream, ..events }, table(&options.tags, Some((GROUP, TAG, Projection::AllOrKeys))), table(&options.states, None)]
+    let mut specs =
+        vec![TableSpec { stream, ..events }, table(&options.tags, Some((GROUP, TAG, Projection::AllOrKeys))), table(&options.states, None)];
+    // Where the number of shards, or the index, is recorded. For states of ours alone it is made when the first is written.
+    if options.shards > 1 || options.feed == FeedMode::Streams {
+        specs.push(crate::side::spec(&options.side));
+    }
+    specs
 }
 
 /// The bucket of projection states for other tools: closed to the public, encrypted as Sekiban's setting says, and kept when a stack goes.
@@ -79,7 +85,9 @@ pub(super) fn rights(options: &Options) -> Vec<Rights> {
         }
     }
     for name in [&options.states, &options.side] {
-        may(Role::Writer, name, On::Table, &[&READ, &["PutItem", "UpdateItem", "DeleteItem"]]);
+        // The table beside the log is made by whoever needs it first, unless it was printed.
+        let makes: &[&str] = if *name == options.side { &["CreateTable"] } else { &[] };
+        may(Role::Writer, name, On::Table, &[&READ, makes, &["PutItem", "UpdateItem", "DeleteItem"]]);
         may(Role::Reader, name, On::Table, &[&READ]);
         may(Role::Admin, name, On::Table, &[&TABLE_ADMIN, &READ, &["Scan", "PutItem", "UpdateItem", "DeleteItem"]]);
     }

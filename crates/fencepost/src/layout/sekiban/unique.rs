@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::Sekiban;
 use super::append::{Run, check_size};
+use super::ops::check_place;
 use super::plan::Intent;
 use super::suid::SortableId;
 use crate::dynamo::Freshness;
@@ -65,6 +66,7 @@ impl Sekiban {
     /// `behind`: the id that one more event would have.
     async fn append_unique(&self, key: &str, events: Vec<Event>, at: Option<SortableId>, behind: Option<Uuid>) -> Result<Unique> {
         check_size(&events)?;
+        at.iter().try_for_each(check_place)?;
         let op = self.dynamo().op();
         let mut intent = Intent::new(self.dynamo().env().new_commit_id(), &events)?;
         intent.fixed = at.map(|at| vec![at]);
