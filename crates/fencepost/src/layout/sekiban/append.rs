@@ -11,7 +11,7 @@ use super::suid::SortableId;
 use super::token::{Began, End, Held};
 use super::{BESIDE_HEADS, Large, MAX_COMMIT_BYTES, MAX_EVENTS, Sekiban};
 use crate::dynamo::{Failure, Freshness, Op, Outcome, Write};
-use crate::error::{Error, InDoubt, Reason, Refused, Result};
+use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{Event, Tag};
 use crate::log::{After, Append, Committed, Condition};
 use crate::position::Position;
@@ -138,7 +138,7 @@ impl Sekiban {
     /// Whatever went wrong: a try that may have landed is not undone by it.
     pub(super) fn told(&self, run: &Run<'_>, done: Result<Committed>) -> Result<Committed> {
         match done {
-            Err(error) if settles_nothing(&error) => Err(self.give_up(run, Failure { error, doubt: false })),
+            Err(error) if error.settles_nothing() => Err(self.give_up(run, Failure { error, doubt: false })),
             done => done,
         }
     }
@@ -261,14 +261,7 @@ impl Sekiban {
 
     fn give_up(&self, run: &Run<'_>, failure: Failure) -> Error {
         match &run.began {
-            Some(began) if run.doubt || failure.doubt => Error::InDoubt(Box::new(InDoubt {
-                commit: run.intent.commit,
-                base: began.seal(),
-                message: match failure.error {
-                    Error::Unavailable(unavailable) => format!("{}: {}", unavailable.reason, unavailable.message),
-                    other => other.to_string(),
-                },
-            })),
+            Some(began) if run.doubt || failure.doubt => failure.error.in_doubt(run.intent.commit, began.seal()),
             _ => failure.error,
         }
     }
@@ -533,11 +526,6 @@ impl Sekiban {
 /// Whether a place stands behind a head: Sekiban wrote it, which moves none.
 fn is_behind(head: Option<Head>, at: SortableId) -> bool {
     head.is_none_or(|head| head.pos < at)
-}
-
-/// Whether an error leaves open what became of a try before it.
-fn settles_nothing(error: &Error) -> bool {
-    matches!(error, Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))
 }
 
 pub(super) fn check_size(events: &[Event]) -> Result<()> {

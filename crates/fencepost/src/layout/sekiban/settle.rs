@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Sekiban;
-use super::append::Run;
+use super::append::{Boundary, Run};
 use super::item::{self, Head, Stored};
 use super::plan::{Intent, Part, Stand};
 use super::stage::Record;
@@ -15,6 +15,9 @@ use crate::error::{Refused, Result};
 use crate::event::{Event, Tag};
 use crate::log::{Append, Committed};
 use crate::position::Token;
+
+/// More of them are not looked through for a repeat's token: its caller reads again.
+const MOST_BETWEEN: u64 = 256;
 
 impl Sekiban {
     /// A commit of ours that is there although a conflict was met, with the condition as it was asked: what was judged since is not in the caller's
@@ -48,7 +51,8 @@ impl Sekiban {
         let Some(began) = run.began.clone() else { return Ok(None) };
         if let Some(landed) = self.look(op, &began, &run.intent).await? {
             self.note_ends(op, run, |n| landed[n].at).await?;
-            let token = self.moved_token(run, |n| landed[n].at);
+            let places: Vec<SortableId> = landed.iter().map(|stored| stored.at).collect();
+            let token = self.moved_token(op, run, &places).await?;
             return Ok(Some(Committed { token, ..self.committed_as(op, &run.intent, landed) }));
         }
         if (began.recorded || began.once)
@@ -100,7 +104,7 @@ impl Sekiban {
         self.note_ends(op, run, |n| places[n]).await?;
         self.side().ring();
         let positions = self.positions(&run.intent, ticks)?;
-        let token = self.moved_token(run, |n| places[n]);
+        let token = self.moved_token(op, run, &places).await?;
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
 
@@ -111,24 +115,41 @@ impl Sekiban {
         }
         run.ends.clone_from(&record.ends);
         let places = self.places(op, record).await?;
-        let token = self.moved_token(run, |n| places[n].0);
+        let at: Vec<SortableId> = places.iter().map(|place| place.0).collect();
+        let token = self.moved_token(op, run, &at).await?;
         Ok(Committed { token, ..self.outcome(op, record, &places)? })
     }
 
-    /// The condition's token behind this commit, of which each event stands here. What was read behind it stays read.
-    fn moved_token(&self, run: &Run<'_>, place: impl Fn(usize) -> SortableId) -> Option<Token> {
-        let boundary = run.boundary.as_ref()?;
-        let mut covers = boundary.seen.clone();
-        for (tag, indexes) in run.intent.tags() {
+    /// The condition's token behind this commit, of which each event stands here. What was read behind it stays read. None where something that matches
+    /// lies between: another run has landed it, whose model had that.
+    async fn moved_token(&self, op: &Op, run: &Run<'_>, places: &[SortableId]) -> Result<Option<Token>> {
+        let Some(boundary) = &run.boundary else { return Ok(None) };
+        let (tags, mut covers) = (run.intent.tags(), boundary.seen.clone());
+        let mut between = 0;
+        for (tag, indexes) in tags.iter().filter(|(tag, _)| boundary.seen.contains_key(*tag)) {
+            let (with, before) = (run.ends.get(tag).copied().unwrap_or(0), boundary.seen[tag].count);
+            between += with.saturating_sub(before + indexes.len() as u64);
+        }
+        if between > MOST_BETWEEN || (between > 0 && self.is_unread(op, run, boundary, places).await?) {
+            return Ok(None);
+        }
+        for (tag, indexes) in tags {
             let Some(end) = covers.get_mut(&tag) else { continue };
             for n in indexes {
-                let (at, id) = (place(n), run.intent.ids[n]);
+                let (at, id) = (places[n], run.intent.ids[n]);
                 if !end.covers(at, &id) {
                     *end = End::at(at, id, end.count + 1);
                 }
             }
         }
-        Some(self.held(boundary.query, covers).seal())
+        Ok(Some(self.held(boundary.query, covers).seal()))
+    }
+
+    /// Whether something that matches, and is not of this commit, lies before it and behind what the caller has read.
+    async fn is_unread(&self, op: &Op, run: &Run<'_>, boundary: &Boundary<'_>, places: &[SortableId]) -> Result<bool> {
+        let (met, _) = self.read_covers(op, boundary.query, &boundary.seen).await?;
+        let last = places.iter().max();
+        Ok(met.iter().any(|stored| !run.intent.ids.contains(&stored.event.id) && Some(&stored.at) < last))
     }
 
     /// What a failed try tells: our own commit, another's under our id, events that are there already, heads that moved.

@@ -95,17 +95,26 @@ impl Sekiban {
                     self.catch_head_up(op, &tag).await?;
                     let (mut committed, count) = self.recorded_before(op, &append, Some(&tag)).await?.ok_or(conflict)?;
                     committed.version = Some(count);
-                    committed.token = end_of(&committed, append.events()).map(|end| self.stream_token(&tag, end));
+                    // Another run may have landed it, behind events that are not in this one's model.
+                    let end = end_of(&committed, append.events()).filter(|_| version + append.events().len() as u64 == count);
+                    committed.token = end.map(|end| self.stream_token(&tag, end));
                     return Ok(committed);
                 }
             },
+        };
+        // How many events the snapshots were made on. Another run of the same command may have landed it behind events that they lack.
+        let stood = match &after {
+            None => None,
+            Some(After::Token(token)) => Some(self.stream_end(token, &tag)?.count),
+            Some(_) => Some(0),
         };
         if let Some(after) = after {
             append = append.unless(Query::of_tag(tag.clone()), after);
         }
         let (mut committed, count) = self.append_commit(op, &append, Some(&tag)).await?;
         committed.version = Some(count);
-        if !step.snapshots.is_empty() {
+        let behind = stood.map_or(append.commit_id().is_none(), |stood| stood + append.events().len() as u64 == count);
+        if behind && !step.snapshots.is_empty() {
             self.save_snapshots(op, &tag, &step.snapshots, &committed, append.events()).await;
         }
         committed.units = op.units();
