@@ -209,14 +209,14 @@ async fn a_repeat_of_long_ago_is_in_the_feed_where_its_version_is() {
         let base = Base::seal(&of, &(at, version, given, [&stamp.to_be_bytes(), rest].concat()));
         for late in [false, true] {
             if late {
-                super::catch_up(&store).await;
+                super::feed::catch_up(&store).await;
             }
             streams.append(&stream, Step::new([event("A", "2")])).await.expect("appends");
             streams.append(&stream, Step::new(ticks(2)).again(doubt.commit, base.clone())).await.expect("settled");
             streams.append(&stream, Step::new([event("A", "3")])).await.expect("appends");
         }
-        super::catch_up(&store).await;
-        super::audit(&store, 1, 7).await;
+        super::feed::catch_up(&store).await;
+        super::feed::audit(&store, 1, 7).await;
     }
 }
 
