@@ -206,7 +206,7 @@ impl EventStoreAdapter {
     }
 
     /// Where the stream ends.
-    async fn seen_end(&self, op: &Op, stream: &StreamName, fresh: Freshness) -> Result<End> {
+    pub(super) async fn seen_end(&self, op: &Op, stream: &StreamName, fresh: Freshness) -> Result<End> {
         match &self.options().kind {
             Kind::V5 { head, .. } => {
                 let key = Item::from([(item::AID.into(), crate::dynamo::item::text(stream.as_str()))]);
