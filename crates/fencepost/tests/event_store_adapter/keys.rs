@@ -1,6 +1,6 @@
 //! The keys of v3 come from `types=`, `shards=` and `hash=`: with others than the tables were written with, an aggregate would lie in two places.
 
-use fencepost::{Error, Expect, LoadOptions, Reason};
+use fencepost::{Error, Expect, LoadOptions, Reason, Snapshot, Step};
 
 use super::support::{Ground, open};
 use super::{V3, bench, event, first, name, scan};
@@ -35,5 +35,24 @@ async fn a_wrong_hash_shard_count_or_type_is_told_and_forks_nothing() {
         assert_eq!((scan(&client, "orders-journal").await.len(), scan(&client, "orders-snapshot").await.len()), (2, 1), "{told}");
         let findings = other.verify(&|_| ()).await.expect("verifies").findings;
         assert!(findings.iter().any(|finding| finding.problem.contains("shards=")), "{told}: {findings:?}");
+    }
+}
+
+/// The lock of a stream with events is gone: it is not made again from nothing, at whatever version that would be.
+#[tokio::test]
+async fn a_lock_is_made_with_the_first_event_only() {
+    for expect in [Expect::Any, Expect::Version(2)] {
+        let (engine, store, client) = bench(&format!("{V3}&table=orders")).await;
+        let a = name("user-a");
+        store.streams().append(&a, first([event("A", "1"), event("A", "2")])).await.expect("appends");
+        let lock = scan(&client, "orders-snapshot").await.remove(0);
+        let key = lock.into_iter().filter(|(name, _)| ["pkey", "skey"].contains(&name.as_str())).collect();
+        client.delete_item().table_name("orders-snapshot").set_key(Some(key)).send().await.expect("deletes");
+        for streams in [store.streams(), open(Ground::Engine(engine.clone()).builder(&format!("{V3}&table=orders"))).await.streams()] {
+            let step = Step::new([event("A", "3")]).snapshot(Snapshot::new("snapshot", "{}")).expect(expect.clone());
+            let answer = streams.append(&a, step).await;
+            assert!(matches!(&answer, Err(Error::Corrupt(c)) if c.what.contains("snapshot")), "{expect:?}: {answer:?}");
+        }
+        assert_eq!((scan(&client, "orders-journal").await.len(), scan(&client, "orders-snapshot").await.len()), (2, 0), "{expect:?}");
     }
 }

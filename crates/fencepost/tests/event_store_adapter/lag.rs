@@ -51,3 +51,17 @@ async fn a_lock_that_counts_too_few_hides_no_event() {
     let loaded = open(builder()).await.streams().load(&a, LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
     assert_eq!((loaded.snapshots[0].version, loaded.version), (1, 3));
 }
+
+/// The index shows nothing of the stream yet: it is not taken for one that begins.
+#[tokio::test]
+async fn an_append_without_a_snapshot_is_not_refused_because_the_index_lags() {
+    let (now, stale) = (Engine::memory().expect("an engine"), Engine::memory().expect("an engine"));
+    let lag = Lag::new(now.http_client(), stale.http_client(), 1);
+    let builder = || Store::builder(&format!("memory:?{V3}")).expect("a URL").http_client(lag.http_client());
+    let a = name("user-a");
+    open(builder()).await.streams().append(&a, first([event("A", "1"), event("A", "2")])).await.expect("appends");
+    for n in 3..=5 {
+        let done = open(builder()).await.streams().append(&a, Step::new([event("A", &n.to_string())])).await;
+        assert_eq!(done.expect("appends").version, Some(n));
+    }
+}

@@ -1,8 +1,9 @@
 //! Appending: one transaction behind the stream's end, and what a failed one tells: our own earlier success, a conflict, or where to try next.
 
 use super::EventStoreAdapter;
-use super::item::{self, Row, SEQ, SNAPSHOT, VERSION};
+use super::item::{self, Row, SEQ, SNAPSHOT};
 use super::plan::{Commit, Part, plan};
+use super::read::{Locked, Reach};
 use super::settings::Kind;
 use super::token::End;
 use super::whose::{self, Whose};
@@ -38,25 +39,38 @@ struct Run<'a> {
 enum Settled {
     /// It had landed.
     Landed(Committed),
-    /// It has not, and cannot there any more; the stream ends here.
-    Not(End),
+    /// It has not, and cannot there any more.
+    Not(Met),
     /// It may have.
     Unknown,
+}
+
+/// Where the stream ends, and the events behind the end that was tried, where they were read for it.
+struct Met {
+    end: End,
+    rows: Option<Vec<Row>>,
+}
+
+/// Whether an error leaves open what became of a try before it.
+fn settles_nothing(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))
 }
 
 impl EventStoreAdapter {
     pub(super) async fn append_stream(&self, op: &Op, stream: &StreamName, step: &Step) -> Result<Committed> {
         let mut run = self.begin(stream, step)?;
-        match self.settle_or_try(op, stream, &mut run).await {
+        let done = match self.settle_or_try(op, stream, &mut run).await {
             // Under an id of the caller's it may have been recorded when the expectation still held: then that is the answer.
-            Err(conflict @ Error::Conflict(_)) if run.commit.once => match self.once().find(op, stream, run.commit.id).await? {
-                Some(known) => self.recorded_before(op, stream, &run, &known).await,
-                None => Err(conflict),
+            Err(conflict @ Error::Conflict(_)) if run.commit.once => match self.once().find(op, stream, run.commit.id).await {
+                Ok(Some(known)) => self.recorded_before(op, stream, &run, &known).await,
+                Ok(None) => Err(conflict),
+                Err(error) => Err(error),
             },
+            done => done,
+        };
+        match done {
             // Whatever went wrong since: a try that may have landed is not undone by it.
-            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) if run.doubt => {
-                Err(self.in_doubt(stream, &run, &error.to_string()))
-            }
+            Err(error) if run.doubt && settles_nothing(&error) => Err(self.in_doubt(stream, &run, &error.to_string())),
             done => done,
         }
     }
@@ -147,7 +161,7 @@ impl EventStoreAdapter {
                     // Until it is settled; what was in doubt before this try stays so.
                     let before = run.doubt;
                     run.doubt |= doubt;
-                    let settled = self.settle(op, stream, run, from, &parts, verdicts, doubt).await?;
+                    let settled = self.settle(op, stream, run, from, &parts, verdicts).await?;
                     run.doubt = before;
                     settled
                 }
@@ -157,15 +171,19 @@ impl EventStoreAdapter {
                 Settled::Unknown => {
                     return Err(self.in_doubt(stream, run, "an event like it is where it was tried, and nothing tells whose"));
                 }
-                Settled::Not(actual) if actual == from && attempt >= 3 => {
+                Settled::Not(Met { end, .. }) if end == from && attempt >= 3 => {
                     let what = format!("{stream}: the journal has @{} and the lock does not know of it", from.version + 1);
                     return Err(Error::corrupt(self.options().layout(), what));
                 }
                 // Nothing came: only the lock was not where it was taken to be.
-                Settled::Not(actual) if matches!(run.expect, Expect::Any) || actual.version == from.version => {
-                    self.remember(stream, actual);
-                    from = actual;
+                Settled::Not(Met { end, .. }) if matches!(run.expect, Expect::Any) || end.version == from.version => {
+                    // A lock that is gone may be put back.
+                    if end.lock > 0 || end.version == 0 {
+                        self.remember(stream, end);
+                    }
+                    from = end;
                 }
+                Settled::Not(Met { end, rows: Some(rows) }) if !rows.is_empty() => return Err(self.conflict_with(stream, rows, end)),
                 Settled::Not(_) => return Err(self.conflict(op, stream, from.version).await?),
             }
             let pause = self.dynamo().pause(attempt.saturating_sub(1), Reason::Unreachable);
@@ -189,18 +207,24 @@ impl EventStoreAdapter {
                 Some(end) if end.version == *version => Ok(end),
                 // The head holds the version itself; the lock of v3 is another number, and proves nothing of it.
                 _ if v3 => {
-                    let last = self.last(op, stream, Freshness::Strong).await?.map_or(0, |row| row.version);
-                    if last != *version {
-                        return Err(self.conflict(op, stream, *version).await?);
+                    let mut rows = self.tail(op, stream, *version - 1, Freshness::Strong).await?;
+                    let is_there = rows.first().is_some_and(|row| row.version == *version);
+                    rows.retain(|row| row.version > *version);
+                    match rows.last().map(|row| row.version) {
+                        None if is_there => Ok(End { version: *version, lock: *version }),
+                        None => Err(self.conflict(op, stream, *version).await?),
+                        Some(last) => Err(self.conflict_with(stream, rows, End { version: last, lock: last })),
                     }
-                    Ok(End { version: last, lock: last })
                 }
                 _ => Ok(End { version: *version, lock: *version }),
             },
             Expect::Any => match self.remembered(stream) {
                 Some(end) => Ok(end),
-                // A moment old will do: a try behind the wrong end fails, and tells.
-                None => self.seen_end(op, stream, Freshness::Eventual).await,
+                // A moment old will do: a try behind the wrong end fails, and tells. One that cannot be tried is looked for again.
+                None => match self.seen_end(op, stream, Freshness::Eventual).await? {
+                    End { version: 0, .. } if v3 && run.commit.snapshot.is_none() => self.seen_end(op, stream, Freshness::Strong).await,
+                    end => Ok(end),
+                },
             },
         }
     }
@@ -211,7 +235,7 @@ impl EventStoreAdapter {
             Kind::V5 { head, .. } => {
                 let key = Item::from([(item::AID.into(), crate::dynamo::item::text(stream.as_str()))]);
                 let head = self.dynamo().get(op, head, key, fresh).await?;
-                head.map_or(Ok(End::default()), |head| self.locked(stream, &head))
+                head.map_or(Ok(End::default()), |head| self.headed(stream, &head))
             }
             Kind::V3(_) => {
                 let version = self.last(op, stream, fresh).await?.map_or(0, |row| row.version);
@@ -220,14 +244,13 @@ impl EventStoreAdapter {
         }
     }
 
-    /// What a head of v5 says, or a current snapshot of v3 of its lock alone.
-    fn locked(&self, stream: &StreamName, item: &Item) -> Result<End> {
-        let name = if matches!(self.options().kind, Kind::V5 { .. }) { SEQ } else { VERSION };
-        let lock = item.number(name).map_err(|m| Error::corrupt(self.options().layout(), format!("lock of {stream}: {}", m.0)))?;
-        Ok(End { version: lock, lock })
+    /// What a head of v5 says.
+    fn headed(&self, stream: &StreamName, head: &Item) -> Result<End> {
+        let version = head.number(SEQ).map_err(|m| Error::corrupt(self.options().layout(), format!("head of {stream}: {}", m.0)))?;
+        Ok(End { version, lock: version })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that a failed try tells")]
+    /// What a failed try came to. Nothing is in doubt but where `run` says so.
     async fn settle(
         &self,
         op: &Op,
@@ -236,7 +259,6 @@ impl EventStoreAdapter {
         from: End,
         parts: &[Part],
         verdicts: Vec<Verdict>,
-        doubt: bool,
     ) -> Result<Settled> {
         let (mut there, mut lock) = (None, None);
         for (part, verdict) in parts.iter().zip(verdicts) {
@@ -244,12 +266,11 @@ impl EventStoreAdapter {
             match part {
                 Part::Once => return self.recorded_before(op, stream, run, &known(stream, &found)?).await.map(Settled::Landed),
                 Part::Journal if there.is_none() => there = Some(item::row(self.options(), stream, &found)?),
-                Part::Lock => lock = Some(self.locked(stream, &found)?),
+                Part::Lock => lock = Some(*found),
                 _ => {}
             }
         }
-        let whose = |row: Option<&Row>| row.map_or(Whose::Others, |row| run.commit.whose(from.version, row));
-        if doubt || whose(there.as_ref()) == Whose::Untold {
+        if run.doubt {
             // Which conditions failed is not always told of all of them.
             if run.commit.once
                 && let Some(known) = self.once().find(op, stream, run.commit.id).await?
@@ -261,27 +282,47 @@ impl EventStoreAdapter {
                 there = self.fetch(op, stream, first..=first, Freshness::Strong).await?.pop();
             }
         }
-        match whose(there.as_ref()) {
+        // By its time alone it is ours only where a try may have landed: else another said the same in the same microsecond.
+        let there = there.filter(|row| run.doubt || row.commit.is_some());
+        match there.map_or(Whose::Others, |row| run.commit.whose(from.version, &row)) {
             Whose::Ours => {
                 let end = End { version: from.version + run.commit.count(), lock: from.lock + run.commit.count() };
                 self.remember(stream, end);
                 self.side().ring();
                 return Ok(Settled::Landed(self.committed_at(op, stream, run, end)));
             }
-            Whose::Untold if doubt && !run.commit.once => return Ok(Settled::Unknown),
+            Whose::Untold if !run.commit.once => return Ok(Settled::Unknown),
             Whose::Untold | Whose::Others => {}
         }
-        Ok(Settled::Not(match (&self.options().kind, lock) {
-            (Kind::V5 { .. }, Some(end)) => end,
-            (Kind::V5 { .. }, None) => self.seen_end(op, stream, Freshness::Strong).await?,
-            (Kind::V3(_), lock) => {
-                let lock = match lock {
-                    Some(lock) => lock.lock,
-                    None => self.current(op, stream, Freshness::Strong).await?.map_or(0, |current| current.lock),
-                };
-                End { lock, ..self.seen_end(op, stream, Freshness::Strong).await? }
-            }
-        }))
+        let met = match (&self.options().kind, lock) {
+            (Kind::V5 { .. }, Some(head)) => Met { end: self.headed(stream, &head)?, rows: None },
+            (Kind::V5 { .. }, None) => Met { end: self.seen_end(op, stream, Freshness::Strong).await?, rows: None },
+            (Kind::V3(_), lock) => self.met(op, stream, run, from, lock).await?,
+        };
+        Ok(Settled::Not(met))
+    }
+
+    /// Where a stream of v3 ends. Its lock, which a failed condition brought at no cost, tells whether the index shows all.
+    async fn met(&self, op: &Op, stream: &StreamName, run: &Run<'_>, from: End, lock: Option<Item>) -> Result<Met> {
+        let current = match lock {
+            Some(found) => Some(item::snapshot(self.options(), stream, &found)?),
+            None => self.current(op, stream, Freshness::Strong).await?,
+        };
+        let lock = current.as_ref().map_or(0, |current| current.lock);
+        let locked = current.map_or_else(Locked::default, |current| Locked { version: current.lock, millis: current.updated });
+        let last = async || {
+            let last = self.last_of(op, stream, Reach::after(0).locked(locked)).await?.map_or(0, |row| row.version);
+            Ok::<_, Error>(Met { end: End { version: last, lock }, rows: None })
+        };
+        if matches!(run.expect, Expect::Any) {
+            return last().await;
+        }
+        let rows = self.tail_to(op, stream, from.version, locked).await?;
+        match rows.last().map(|row| row.version) {
+            Some(version) => Ok(Met { end: End { version, lock }, rows: Some(rows) }),
+            // Nothing came, or it is shorter than was expected.
+            None => last().await,
+        }
     }
 
     fn committed_at(&self, op: &Op, stream: &StreamName, run: &Run<'_>, end: End) -> Committed {
@@ -300,8 +341,12 @@ impl EventStoreAdapter {
             // Nothing behind: the stream is shorter than expected.
             None => self.seen_end(op, stream, Freshness::Strong).await?,
         };
+        Ok(self.conflict_with(stream, rows, end))
+    }
+
+    fn conflict_with(&self, stream: &StreamName, rows: Vec<Row>, end: End) -> Error {
         let events = rows.into_iter().map(|row| row.recorded(stream)).collect();
-        Ok(Error::conflict(events, Some(self.token(stream, end))))
+        Error::conflict(events, Some(self.token(stream, end)))
     }
 
     /// The outcome of a commit that was recorded before under this id.
