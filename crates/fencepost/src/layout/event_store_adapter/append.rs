@@ -1,5 +1,7 @@
 //! Appending: one transaction behind the stream's end, and what a failed one tells: our own earlier success, a conflict, or where to try next.
 
+use uuid::Uuid;
+
 use super::EventStoreAdapter;
 use super::item::{self, Row, SEQ, SNAPSHOT};
 use super::plan::{Commit, Part, plan};
@@ -29,10 +31,21 @@ struct Run<'a> {
     stamped: bool,
     /// The version behind which it was first tried here.
     tried: Option<u64>,
+    /// What the lock was taken to be when it was first tried of all.
+    lock: Option<u64>,
     /// Whether a try may have landed, and nothing tells.
     doubt: bool,
     /// Whether the side table has been made for it.
     made: bool,
+}
+
+impl Run<'_> {
+    /// The same for every sending of this commit behind this end, from whichever process. Under an id of the caller's none: that may come again
+    /// with another time, and its own item tells.
+    fn request_token(&self, from: End) -> Option<String> {
+        let place = [from.version.to_be_bytes(), from.lock.to_be_bytes()].concat();
+        (!self.commit.once).then(|| Uuid::new_v5(&self.commit.id.0, &place).simple().to_string())
+    }
 }
 
 /// What a failed try came to.
@@ -78,7 +91,8 @@ impl EventStoreAdapter {
     fn in_doubt(&self, stream: &StreamName, run: &Run<'_>, message: &str) -> Error {
         let fresh = || Began::new(stream, run.tried.unwrap_or(0), run.commit.once, Vec::new());
         let mut began = run.began.clone().unwrap_or_else(fresh);
-        began.seen = [&run.stamp.to_be_bytes()[..], &[u8::from(run.commit.bare)]].concat();
+        let lock = run.lock.map_or_else(Vec::new, |lock| lock.to_be_bytes().to_vec());
+        began.seen = [&run.stamp.to_be_bytes()[..], &[u8::from(run.commit.bare)], &lock].concat();
         let base = began.seal(self.options().layout());
         Error::InDoubt(Box::new(InDoubt { commit: run.commit.id, base, message: message.into() }))
     }
@@ -108,8 +122,9 @@ impl EventStoreAdapter {
         let occurred = step.events.iter().map(|event| whose::occurred(event, drawn)).collect::<Result<Vec<_>>>()?;
         let doubt = began.is_some();
         let bare = options.strict || began.as_ref().is_some_and(|began| began.seen.get(8) == Some(&1));
+        let lock = began.as_ref().and_then(|began| began.seen.get(9..)?.first_chunk().copied().map(u64::from_be_bytes));
         let commit = Commit { id, events: &step.events, drawn, occurred, snapshot, once, bare };
-        Ok(Run { commit, expect: &step.expect, began, stamp, stamped: told.is_some(), tried: None, doubt, made: false })
+        Ok(Run { commit, expect: &step.expect, began, stamp, stamped: told.is_some(), tried: None, lock, doubt, made: false })
     }
 
     fn one_snapshot<'a>(&self, snapshots: &'a [Snapshot]) -> Result<Option<&'a Snapshot>> {
@@ -137,8 +152,11 @@ impl EventStoreAdapter {
         for attempt in 0u32.. {
             let (writes, end) = plan(self.options(), &self.once(), stream, from, &run.commit)?;
             let (parts, writes): (Vec<Part>, Vec<_>) = writes.into_iter().unzip();
-            run.tried.get_or_insert(from.version);
-            let outcome = match self.dynamo().write(op, self.options().hash_key(), writes).await {
+            if run.tried.is_none() {
+                run.tried = Some(from.version);
+                run.lock = if run.began.is_none() { Some(from.lock) } else { run.lock };
+            }
+            let outcome = match self.dynamo().write_under(op, self.options().hash_key(), writes, run.request_token(from)).await {
                 Ok(outcome) => outcome,
                 Err(failure) => {
                     run.doubt |= failure.doubt;
@@ -394,7 +412,7 @@ impl EventStoreAdapter {
             let like = |row: &Row| first().is_some_and(|(event, at)| if run.stamped { row.says(event, *at) } else { row.is_like(event) });
             let untold = run.commit.bare && (run.commit.needs_mark() || !run.stamped);
             return match untold && rows.iter().any(like) {
-                true => Err(self.in_doubt(stream, run, "under strict=true nothing tells whose the event is that says the same")),
+                true => self.first_try(op, stream, run, began.version).await.map(Some),
                 false => Ok(None),
             };
         };
@@ -411,6 +429,21 @@ impl EventStoreAdapter {
         let mut committed = Committed::new(run.commit.id, positions, token, op.units());
         committed.version = Some(last);
         Ok(Some(committed))
+    }
+
+    /// Sends the first try once more, as it was, where an event says the same: for ten minutes its request token tells whether it had landed. If it
+    /// had not it cannot now, since its place is taken.
+    async fn first_try(&self, op: &Op, stream: &StreamName, run: &Run<'_>, version: u64) -> Result<Committed> {
+        if let Some(lock) = run.lock
+            && let Ok((writes, end)) = plan(self.options(), &self.once(), stream, End { version, lock }, &run.commit)
+        {
+            let writes = writes.into_iter().map(|(_, write)| write).collect();
+            let token = run.request_token(End { version, lock });
+            if let Ok(Outcome::Done) = self.dynamo().write_under(op, self.options().hash_key(), writes, token).await {
+                return Ok(self.committed_at(op, stream, run, end));
+            }
+        }
+        Err(self.in_doubt(stream, run, "under strict=true nothing tells whose the event is that says the same"))
     }
 
     fn once(&self) -> Once<'_> {
