@@ -1,8 +1,9 @@
 //! Units of appends and loads, as numbers.
 
-use fencepost::{Expect, LoadOptions, Snapshot, Step, Units};
+use fencepost::{Error, Expect, LoadOptions, Snapshot, Step, Units};
 
-use super::{V3, V5, bench, event, name};
+use super::support::{Ground, open};
+use super::{V3, V5, bench, event, first, name};
 
 fn units(read: f64, write: f64, requests: u64) -> Units {
     Units { read, write, requests }
@@ -56,4 +57,44 @@ async fn an_event_of_v3_costs_the_snapshot_that_it_locks() {
     assert_eq!((eventual.events.len(), eventual.units), (2, units(0.5, 0.0, 1)));
     let none = store.streams().load(&name("user-none"), LoadOptions::default().snapshot(["snapshot"])).await.expect("loads");
     assert_eq!((none.version, none.units), (0, units(1.0 + 0.5, 0.0, 2)), "no snapshot, and nothing in the index");
+}
+
+/// A lost race brings what came with one read, and an append behind any end looks once; in v3 the lock that the failed condition showed tells
+/// that the index has all. What is behind a token is one read, in v3 and strongly one look more.
+#[tokio::test]
+async fn a_lost_race_is_told_for_one_read() {
+    for (layout, read) in [(V3, 0.5), (V5, 1.0)] {
+        let (engine, store, _) = bench(layout).await;
+        let (a, streams) = (name("user-a"), store.streams());
+        let other = open(Ground::Engine(engine).builder(layout)).await.streams();
+        streams.append(&a, first([event("A", "1")])).await.expect("appends");
+        let loaded = streams.load(&a, LoadOptions::default()).await.expect("loads");
+        let theirs = || Step::new([event("A", "2")]);
+        other.append(&a, theirs()).await.expect("theirs");
+        for expect in [Expect::Version(1), Expect::Token(loaded.token)] {
+            let Err(Error::Conflict(conflict)) = streams.append(&a, Step::new([event("A", "3")]).expect(expect)).await else {
+                panic!("{layout}")
+            };
+            assert_eq!((conflict.events.len(), conflict.units.read, conflict.units.requests), (1, read, 2), "{layout}");
+            let token = conflict.token.expect("a token");
+            let warm = streams.load(&a, LoadOptions::default().since(token)).await.expect("loads");
+            assert_eq!((warm.version, warm.events.len()), (2, 0), "{layout}");
+        }
+        streams.load(&a, LoadOptions::default()).await.expect("loads");
+        other.append(&a, theirs()).await.expect("theirs");
+        let done = streams.append(&a, Step::new([event("A", "4")])).await.expect("appends");
+        let looked = if layout == V3 { (0.5, 3) } else { (0.0, 2) };
+        assert_eq!(
+            (done.version, (done.units.read, done.units.requests)),
+            (Some(4), looked),
+            "{layout}: the head tells itself where it is"
+        );
+        let warm = async |options: LoadOptions| {
+            let token = streams.load(&a, LoadOptions::default()).await.expect("loads").token;
+            let loaded = streams.load(&a, options.since(token)).await.expect("loads");
+            (loaded.units.read, loaded.units.requests)
+        };
+        assert_eq!(warm(LoadOptions::default().eventual()).await, (0.5, 1), "{layout}");
+        assert_eq!(warm(LoadOptions::default()).await, if layout == V3 { (1.5, 2) } else { (1.0, 1) }, "{layout}");
+    }
 }

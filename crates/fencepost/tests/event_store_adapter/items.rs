@@ -7,7 +7,7 @@ use fencepost::{Error, Expect, LoadOptions, Metadata, Refused, Snapshot, Step};
 use serde_json::json;
 
 use super::support::{Ground, open};
-use super::{BOTH, V3, V5, bench, blob, event, first, item, name, names, number, scan, text};
+use super::{BOTH, V3, V5, bench, blob, event, first, item, name, names, number, put, scan, text};
 
 /// Under `strict` exactly the attributes of the peer, in every table; without it ours are beside them.
 #[tokio::test]
@@ -119,4 +119,64 @@ async fn the_first_append_of_v3_carries_a_snapshot() {
         assert!(matches!(&refused, Err(Error::Refused(Refused::Unsupported { what, .. })) if what.contains("first append")), "{refused:?}");
     }
     assert!(scan(&client, "orders-journal").await.is_empty());
+}
+
+/// Told before any call: a body too long for an item, bodies that together are too long for the head of v5, and a name too long for v3's keys.
+#[tokio::test]
+async fn what_is_too_long_is_refused_by_its_name() {
+    for layout in BOTH {
+        let (_, store, client) = bench(&format!("{layout}&table=orders")).await;
+        let streams = store.streams();
+        let of = |kilobytes: usize| event("A", &"x".repeat(kilobytes * 1024));
+        let too_long = async |stream: &str, step: Step| match streams.append(&name(stream), step).await {
+            Err(Error::Refused(Refused::TooLong { what, bytes, limit })) if bytes > limit => Some(what),
+            _ => None,
+        };
+        assert_eq!(
+            too_long("user-a", first([of(401)])).await,
+            Some(if layout == V5 { "head, with the copies of the commit's events," } else { "event with its attributes" })
+        );
+        let snapshot = Step::new([event("A", "")]).snapshot(Snapshot::new("snapshot", "x".repeat(401 * 1024)));
+        assert_eq!(too_long("user-a", snapshot).await, Some("snapshot"), "{layout}");
+        assert!(too_long("user-a", first((0..17).map(|_| of(250)))).await.is_some(), "{layout}");
+        let two = first([of(250), of(250)]);
+        match layout {
+            V5 => assert_eq!(too_long("user-a", two).await, Some("head, with the copies of the commit's events,")),
+            _ => assert_eq!(streams.append(&name("user-b"), two).await.expect("v3 has no head").version, Some(2)),
+        }
+        let named = |bytes: usize| format!("user-{}", "a".repeat(bytes - 5));
+        match layout {
+            V3 => {
+                assert_eq!(too_long(&named(1008), first([event("A", "")])).await, Some("stream name in v3"));
+                assert_eq!(streams.append(&name(&named(1007)), first([event("A", "")])).await.expect("the longest").version, Some(1));
+            }
+            _ => assert_eq!(streams.append(&name(&named(1024)), first([event("A", "")])).await.expect("the longest").version, Some(1)),
+        }
+        assert!(scan(&client, "orders-journal").await.iter().all(|item| item["aid"] != text("user-a")), "{layout}");
+    }
+}
+
+/// An event of which the lock knows nothing: nobody can append there, and it is told as what it is, not as a conflict without end.
+#[tokio::test]
+async fn a_journal_ahead_of_its_lock_is_corrupt() {
+    for layout in BOTH {
+        for expect in [Expect::Any, Expect::Version(1)] {
+            let (_, store, client) = bench(&format!("{layout}&table=orders")).await;
+            let streams = store.streams();
+            streams.append(&name("user-a"), first([event("A", "1")])).await.expect("appends");
+            let mut ahead = scan(&client, "orders-journal").await.into_iter().find(|item| item["aid"] == text("user-a")).expect("an event");
+            ahead.insert("seq_nr".into(), number(2));
+            if layout == V3 {
+                ahead.insert("skey".into(), text("user-a-2"));
+            }
+            put(&client, "orders-journal", ahead).await;
+            let answer = streams.append(&name("user-a"), Step::new([event("A", "2")]).expect(expect.clone())).await;
+            match (layout, &expect) {
+                // v3 leaves the numbers to its callers: what lies behind is an event like any.
+                (V3, Expect::Any) => assert_eq!(answer.expect("behind it").version, Some(3)),
+                (V3, _) => assert!(answer.is_err_and(|error| error.is_conflict())),
+                _ => assert!(matches!(&answer, Err(Error::Corrupt(c)) if c.what.contains("@2")), "{expect:?}: {answer:?}"),
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@ use fencepost::{Engine, Error, Reason};
 
 use super::half::Half;
 use super::support::{Ground, open};
-use super::{V5, bare_sdk, bench, number, put, scan, text};
+use super::{V3, V5, bare_sdk, bench, number, put, scan, text};
 
 /// Many open at once: one configuration, the same for all; tables that do not belong together are told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,4 +70,54 @@ async fn the_store_has_a_random_id() {
         (id.get_version_num(), id.get_variant(), id.to_string()),
         (4, uuid::Variant::RFC4122, head["store_id"].as_s().expect("text").clone())
     );
+}
+
+/// Tables that another made: what they lack is named, each by its table.
+#[tokio::test]
+async fn tables_that_lack_something_are_told_by_name() {
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType, ScalarAttributeType,
+    };
+    let named =
+        |name: &str, of: ScalarAttributeType| AttributeDefinition::builder().attribute_name(name).attribute_type(of).build().expect("one");
+    let key = |name: &str, of: KeyType| KeySchemaElement::builder().attribute_name(name).key_type(of).build().expect("one");
+    let index = |name: &str, range: &str, projection| {
+        GlobalSecondaryIndex::builder()
+            .index_name(name)
+            .key_schema(key("aid", KeyType::Hash))
+            .key_schema(key(range, KeyType::Range))
+            .projection(Projection::builder().projection_type(projection).build())
+            .build()
+            .expect("an index")
+    };
+    let engine = Engine::memory().expect("an engine");
+    let client = bare_sdk::client(engine.http_client());
+    let (text, number) = (ScalarAttributeType::S, ScalarAttributeType::N);
+    let table = |name: &str, hash: &str| {
+        let table = client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
+        table.attribute_definitions(named(hash, text.clone())).key_schema(key(hash, KeyType::Hash))
+    };
+    let ranged = |name: &str, hash: &str, range: &str, of: &ScalarAttributeType| {
+        table(name, hash).attribute_definitions(named(range, of.clone())).key_schema(key(range, KeyType::Range))
+    };
+    // v5 without the index of past snapshots and without the head's stream.
+    ranged("five-journal", "aid", "seq_nr", &number).send().await.expect("creates");
+    ranged("five-snapshot", "aid", "skey", &number).send().await.expect("creates");
+    table("five-head", "aid").send().await.expect("creates");
+    // v3 with keys alone in its journal's index, and without the snapshots'.
+    let journal = ranged("three-journal", "pkey", "skey", &text).attribute_definitions(named("aid", text.clone()));
+    let journal = journal.attribute_definitions(named("seq_nr", number.clone()));
+    journal.global_secondary_indexes(index("journal-aid-index", "seq_nr", ProjectionType::KeysOnly)).send().await.expect("creates");
+    ranged("three-snapshot", "pkey", "skey", &text).send().await.expect("creates");
+    for (layout, table, expected) in [
+        (V5, "five", [("five-snapshot", "snapshot-history-index"), ("five-head", "stream")]),
+        (V3, "three", [("three-journal", "projection"), ("three-snapshot", "snapshot-aid-index")]),
+    ] {
+        let builder = || Ground::Engine(engine.clone()).builder(&format!("{layout}&table={table}"));
+        let told: Vec<String> = builder().tables().verify().await.expect("verifies").iter().map(ToString::to_string).collect();
+        for (table, what) in expected {
+            assert!(told.iter().any(|line| line.contains(table) && line.contains(what)), "{table} {what}: {told:?}");
+        }
+        assert!(told.iter().all(|line| expected.iter().any(|(table, _)| line.contains(table)) || line.contains("-journal")), "{told:?}");
+    }
 }

@@ -159,3 +159,76 @@ async fn a_hash_of_the_callers_finds_what_its_clients_wrote() {
     assert!(matches!(refused, Err(Error::Refused(Refused::Unsupported { .. }))), "{refused:?}");
     assert!(builder(V5).shard_by(php).open().await.is_err());
 }
+
+/// When Go's users say that an event occurred: the magnitude tells the unit, and what is too low for any is taken for milliseconds.
+#[tokio::test]
+async fn a_time_without_a_unit_is_told_by_its_magnitude() {
+    let nanos = 1_767_225_600_123_456_789_i64;
+    for (said, nanos) in [
+        (nanos, nanos),
+        (nanos / 1_000, nanos / 1_000 * 1_000),
+        (nanos / 1_000_000, nanos / 1_000_000 * 1_000_000),
+        (nanos / 1_000_000_000, nanos / 1_000_000_000 * 1_000_000_000),
+        (123, 123_000_000),
+        (-nanos / 1_000_000, -nanos / 1_000_000 * 1_000_000),
+    ] {
+        let (_, store, client) = bench(&format!("{V3}&hash=go&table=orders")).await;
+        let key = [("pkey", text("user-12")), ("skey", text("user-a-1")), ("aid", text("user-a")), ("seq_nr", number(1))];
+        let mut written = item(key);
+        written.extend(item([("payload", blob("{}")), ("occurred_at", number(said))]));
+        put(&client, "orders-journal", written).await;
+        let loaded = store.streams().load(&name("user-a"), LoadOptions::default()).await.expect("loads");
+        assert_eq!(loaded.events[0].recorded_at.as_nanosecond(), i128::from(nanos), "{said}");
+    }
+}
+
+/// Current snapshots of every client, with two events there: where the number of events is said, and where nobody says it.
+#[tokio::test]
+async fn every_dialect_of_a_snapshot_is_read() {
+    let millis = number(1_767_225_600_123);
+    let cases = [
+        ("rust v3", number(2), blob("[]"), Some(&millis), Some(2)),
+        ("rust v1", number(0), blob(r#"{"seq_nr_counter":1}"#), Some(&millis), Some(1)),
+        ("java", number(0), blob(r#"{"id":"a","seqNr":2,"version":2}"#), Some(&millis), Some(2)),
+        ("go, which says no time", number(0), blob(r#"{"seq_nr":1}"#), None, Some(1)),
+        ("javascript", number(0), blob(r#"{"type":"User","data":{"sequenceNumber":2}}"#), Some(&millis), Some(2)),
+        ("the page, as text", number(0), text(r#"{"sequence_number":1}"#), None, Some(1)),
+        ("one that says no number", number(0), blob(r#"{"name":"ada"}"#), Some(&millis), None),
+        ("one that is no JSON", number(0), blob("ada"), None, None),
+    ];
+    for (what, seq, payload, updated, version) in cases {
+        let (_, store, client) = bench(&format!("{V3}&table=orders")).await;
+        let at = |n: i64| item([("pkey", text("user-51")), ("skey", text(&format!("user-a-{n}"))), ("aid", text("user-a"))]);
+        for n in [1, 2] {
+            let mut event = at(n);
+            event.extend(item([("seq_nr", number(n)), ("payload", blob("{}")), ("occurred_at", millis.clone())]));
+            put(&client, "orders-journal", event).await;
+        }
+        let mut current = at(0);
+        current.extend(item([("seq_nr", seq), ("version", number(2)), ("ttl", number(0)), ("payload", payload)]));
+        current.extend(updated.map(|updated| ("last_updated_at".to_owned(), updated.clone())));
+        put(&client, "orders-snapshot", current).await;
+        for options in [LoadOptions::default(), LoadOptions::default().eventual()] {
+            let loaded = store.streams().load(&name("user-a"), options.snapshot(["snapshot"])).await.expect(what);
+            let met = loaded.snapshots.first().map(|snapshot| snapshot.version);
+            assert_eq!((met, loaded.events.len() as u64, loaded.version), (version, 2 - version.unwrap_or(0), 2), "{what}");
+        }
+        assert_eq!(store.verify(&|_| ()).await.expect("verifies").findings, [], "{what}");
+    }
+}
+
+/// The page's `ser_nr` is in no index: such an event is found by its key, by a strong read always, by an eventual one below one that shows.
+#[tokio::test]
+async fn an_event_that_no_index_shows_is_found_by_its_key() {
+    let (_, store, client) = bench(&format!("{V3}&table=orders")).await;
+    let streams = store.streams();
+    streams.append(&name("user-a"), first([event("A", "1")])).await.expect("appends");
+    let mut as_printed = scan(&client, "orders-journal").await.remove(0);
+    let seq = as_printed.remove("seq_nr").expect("a number");
+    as_printed.insert("ser_nr".into(), seq);
+    put(&client, "orders-journal", as_printed).await;
+    let seen = async |options| streams.load(&name("user-a"), options).await.expect("loads").events.len();
+    assert_eq!((seen(LoadOptions::default()).await, seen(LoadOptions::default().eventual()).await), (1, 0));
+    streams.append(&name("user-a"), Step::new([event("A", "2")])).await.expect("appends");
+    assert_eq!((seen(LoadOptions::default()).await, seen(LoadOptions::default().eventual()).await), (2, 2));
+}
