@@ -124,6 +124,22 @@ async fn a_batch_by_key_that_lacks_its_lower_key_asks_again() {
     }
 }
 
+/// What the index lacks of a commit is asked for, and one key behind it; not a hundred.
+#[tokio::test]
+async fn the_rest_of_a_commit_costs_what_it_is() {
+    let (now, stale) = (Engine::memory().expect("an engine"), Engine::memory().expect("an engine"));
+    let lag = Lag::new(now.http_client(), stale.http_client(), 1);
+    let builder = || Store::builder(&format!("memory:?{V3}")).expect("a URL").http_client(lag.http_client());
+    five(&open(builder()).await.streams()).await;
+    for write in lag.pending() {
+        if !write.key.contains("user-a-5") {
+            lag.apply(write.id).await;
+        }
+    }
+    let loaded = open(builder()).await.streams().load(&name("user-a"), LoadOptions::default()).await.expect("loads");
+    assert_eq!((loaded.version, loaded.units.read, loaded.units.requests), (5, 0.5 + 1.0 + 1.0, 3));
+}
+
 /// The answer was lost, and the look for what had landed meets it half done: it is found, and not appended again.
 #[tokio::test]
 async fn a_repeat_finds_what_landed_though_it_meets_half_of_it() {

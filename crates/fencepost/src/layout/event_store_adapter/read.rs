@@ -27,7 +27,7 @@ use crate::stream::{LoadOptions, Loaded, Origin, Snapshot, StreamReadOptions};
 /// Events that are fetched by key at a time.
 const BY_KEY: u64 = 100;
 /// How often one that must be there is looked for. A commit lands within milliseconds.
-const LOOKS: u32 = 6;
+const LOOKS: u32 = 7;
 
 /// Where a stream of v3 ended when its lock was read: as many events as that counts, and the last of them at its time. The lock alone would
 /// not do, since v3 leaves the numbers of events to its callers.
@@ -224,7 +224,15 @@ impl EventStoreAdapter {
         let (mut from, to) = versions.into_inner();
         let (mut rows, mut count): (Vec<Row>, u64) = (Vec::new(), 1);
         while from <= to {
-            let last = to.min(from + if sure.holds(from) { BY_KEY } else { count } - 1);
+            // A key under which nothing is costs a unit too.
+            let (wanted, next) = if from >= sure.from {
+                (BY_KEY, count)
+            } else if from <= sure.upto {
+                ((sure.upto - from + 1).min(BY_KEY), count)
+            } else {
+                (count, (count * 2).min(BY_KEY))
+            };
+            let last = to.min(from + wanted - 1);
             let found = self.batch(op, stream, from..=last, sure).await?;
             match found.last() {
                 Some(highest) => sure.upto = sure.upto.max(highest.last()),
@@ -236,7 +244,7 @@ impl EventStoreAdapter {
                 None => break,
             }
             rows.extend(found);
-            (from, count) = (last + 1, (count * 2).min(BY_KEY));
+            (from, count) = (last + 1, next);
         }
         Ok(rows)
     }
@@ -260,7 +268,10 @@ impl EventStoreAdapter {
                 return Ok(rows);
             };
             let pause = self.dynamo().pause(attempt, Reason::Unreachable);
-            if attempt + 1 >= LOOKS || op.is_over(pause) {
+            if op.is_over(pause) {
+                return Err(Error::unavailable(Reason::Unreachable, format!("event of {stream} @{lost} did not show in time")));
+            }
+            if attempt + 1 >= LOOKS {
                 let what = format!("event of {stream} @{lost} is missing, and others that were written with it or after it are there");
                 return Err(Error::corrupt(self.options().layout(), what));
             }
