@@ -23,7 +23,10 @@ struct Bench {
 
 impl Bench {
     async fn new(layout: &str) -> Bench {
-        let engine = Engine::memory().expect("engine").keep_tokens();
+        Bench::on(Engine::memory().expect("engine").keep_tokens(), layout).await
+    }
+
+    async fn on(engine: Engine, layout: &str) -> Bench {
         let faults = Faults::new(engine.http_client(), 1);
         let builder = Store::builder(&format!("memory:?{layout}")).expect("url").timeouts(QUICK).http_client(faults.http_client());
         let streams = open(builder).await.streams();
@@ -153,7 +156,7 @@ async fn what_stays_unanswered_is_in_doubt_and_the_repeat_settles_it() {
 }
 
 /// Under `strict` nothing of ours is in the tables: an append that was lost is told by its time, and where the caller gave that too by the
-/// body; one that says the same stays in doubt. An id of the caller's settles it there too.
+/// body; one that says the same stays in doubt once the request token is forgotten. An id of the caller's settles it there too.
 #[tokio::test]
 async fn under_strict_a_doubt_stays_unless_the_caller_gave_an_id() {
     for layout in BOTH.map(strict) {
@@ -171,9 +174,22 @@ async fn under_strict_a_doubt_stays_unless_the_caller_gave_an_id() {
         bench.faults.script(Rule::on(WRITE).lose_response());
         let Err(Error::InDoubt(doubt)) = bench.streams.append(&name("user-a"), timed()).await else { panic!("{layout}") };
         bench.faults.calm();
-        let again = bench.streams.append(&name("user-a"), timed().again(doubt.commit, doubt.base)).await;
-        assert!(matches!(again, Err(Error::InDoubt(_))), "{layout}: {again:?}");
-        assert_eq!(bench.recorded().await, 2, "{layout}: nothing is doubled");
+        let again = bench.other().await.append(&name("user-a"), timed().again(doubt.commit, doubt.base)).await;
+        assert_eq!((again.expect("its request token tells").version, bench.recorded().await), (Some(2), 2), "{layout}");
+
+        // The token tells nothing of another's who says the same; nor, after ten minutes, of ours: as of an engine that forgets them.
+        for (forgets, lost) in [(false, Rule::on(WRITE).lose_request()), (true, Rule::on(WRITE).lose_response())] {
+            let bench = if forgets { Bench::on(Engine::memory().expect("engine"), &layout).await } else { Bench::new(&layout).await };
+            bench.faults.script(lost);
+            let Err(Error::InDoubt(doubt)) = bench.streams.append(&name("user-a"), timed()).await else { panic!("{layout}") };
+            bench.faults.calm();
+            if !forgets {
+                bench.other().await.append(&name("user-a"), timed()).await.expect("another's");
+            }
+            let again = bench.streams.append(&name("user-a"), timed().again(doubt.commit, doubt.base)).await;
+            assert!(matches!(again, Err(Error::InDoubt(_))), "{layout}: {again:?}");
+            assert_eq!(bench.recorded().await, 2, "{layout}: nothing is doubled");
+        }
 
         let bench = Bench::new(&layout).await;
         bench.faults.script(Rule::on(WRITE).lose_request());
@@ -261,9 +277,11 @@ async fn reads_are_repeated_or_fail() {
 /// Many writers under a storm: each is told the truth, versions are dense, every commit that was acknowledged is there once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_storm_every_writer_is_told_the_truth() {
-    for layout in BOTH {
-        // One that does not remember request tokens: every lost answer is settled by what is in the tables.
+    // As DynamoDB does, an engine knows a request again by its token; and one that does not, as after ten minutes: every lost answer is settled
+    // by what is in the tables. A request that the network delivers twice is no lost answer: only a token tells it.
+    for (layout, deliver_twice) in BOTH.into_iter().flat_map(|layout| [(layout, 0.03), (layout, 0.0)]) {
         let engine = Engine::memory().expect("engine");
+        let engine = if deliver_twice > 0.0 { engine.keep_tokens() } else { engine };
         let mut writers = Vec::new();
         for writer in 0..6u64 {
             let faults = Faults::new(engine.http_client(), 10 + writer);
@@ -274,7 +292,7 @@ async fn in_a_storm_every_writer_is_told_the_truth() {
                 throttle: 0.03,
                 lose_request: 0.03,
                 lose_response: 0.05,
-                deliver_twice: 0.03,
+                deliver_twice,
                 conflict: 0.05,
                 hide_reasons: 0.1,
                 ..Chances::default()

@@ -209,14 +209,14 @@ async fn a_repeat_of_long_ago_is_in_the_feed_where_its_version_is() {
         let base = Base::seal(&of, &(at, version, given, [&stamp.to_be_bytes(), rest].concat()));
         for late in [false, true] {
             if late {
-                super::catch_up(&store).await;
+                super::feed::catch_up(&store).await;
             }
             streams.append(&stream, Step::new([event("A", "2")])).await.expect("appends");
             streams.append(&stream, Step::new(ticks(2)).again(doubt.commit, base.clone())).await.expect("settled");
             streams.append(&stream, Step::new([event("A", "3")])).await.expect("appends");
         }
-        super::catch_up(&store).await;
-        super::audit(&store, 1, 7).await;
+        super::feed::catch_up(&store).await;
+        super::feed::audit(&store, 1, 7).await;
     }
 }
 
@@ -345,5 +345,69 @@ async fn an_event_alone_has_the_peers_attributes_and_no_more() {
             two.iter().map(|item| (item.contains_key("fp_c"), item.contains_key("fp_n"))).collect::<Vec<_>>(),
             [(false, true), (true, true)]
         );
+    }
+}
+
+/// Two processes that say the same at the same version, in the same microsecond and with the same digits: without a lost answer nothing is
+/// in doubt, and the second is told of the first.
+#[tokio::test]
+async fn who_lost_no_answer_takes_no_others_event_for_its_own() {
+    for layout in BOTH {
+        // Seeds alike draw request tokens alike: a token would answer for both.
+        let engine = Engine::memory().expect("an engine");
+        let opened = async |env: Env| {
+            let url = format!("memory:?{layout}&table=orders");
+            open(Store::builder(&url).expect("a URL").env(env).http_client(engine.http_client())).await.streams()
+        };
+        opened(Env::seeded(1)).await.append(&name("user-a"), first([event("A", "0")])).await.expect("warm");
+        let (one, other) = (opened(Env::seeded(2)).await, opened(Env::seeded(2)).await);
+        for streams in [&one, &other] {
+            streams.load(&name("user-a"), LoadOptions::default()).await.expect("loads");
+        }
+        let step = || Step::new(ticks(1)).expect(Expect::Version(1));
+        let first = one.append(&name("user-a"), step()).await.expect("appends");
+        let second = other.append(&name("user-a"), step()).await;
+        assert!(matches!(&second, Err(Error::Conflict(conflict)) if conflict.events.len() == 1), "{layout}: {second:?}");
+        let events = one.load(&name("user-a"), LoadOptions::default()).await.expect("loads").events;
+        assert_eq!((first.version, events.len()), (Some(2), 2), "{layout}");
+    }
+}
+
+/// Under `strict`, with a time of the caller's: what the first run sent arrives after the repeat has looked for it. Nothing tells whose it is,
+/// and it is not written behind it once more.
+#[tokio::test]
+async fn a_repeat_that_meets_the_same_words_stays_in_doubt() {
+    for layout in BOTH {
+        let scene = Scene::new(layout, STRICT).await;
+        let (commit, base) = scene.doubt(Rule::on(WRITE).lose_request(), Step::new(timed(1))).await;
+        let gate = Gate::new();
+        scene.faults.script(Rule::on(WRITE).nth(1).pause_before(&gate));
+        let late = async {
+            gate.reached(1).await;
+            append(&scene.other(STRICT).await, timed(1)).await;
+            gate.open();
+        };
+        let stream = name("user-a");
+        let again = scene.writer.append(&stream, Step::new(timed(1)).again(commit, base));
+        let (answer, ()) = tokio::join!(again, late);
+        assert!(matches!(answer, Err(Error::InDoubt(_))), "{layout}: {answer:?}");
+        assert_eq!(scene.events().await.len(), 2, "{layout}: nothing is doubled");
+    }
+}
+
+/// It landed unheard, and what is there can be read by nobody: that settles nothing, and is no word that nothing was recorded.
+#[tokio::test]
+async fn a_doubt_is_told_whatever_is_met_where_it_was_tried() {
+    for layout in BOTH {
+        let scene = Scene::new(layout, "").await;
+        let client = scene.client();
+        let spoil = async {
+            let mut landed =
+                scan(&client, "orders-journal").await.into_iter().find(|item| item.get("payload") == Some(&blob("{}"))).expect("it landed");
+            landed.insert("payload".into(), number(1));
+            put(&client, "orders-journal", landed).await;
+        };
+        let answer = scene.between(Rule::on(WRITE).nth(1).lose_response(), Step::new(ticks(1)), spoil).await;
+        assert!(matches!(answer, Err(Error::InDoubt(_))), "{layout}: {answer:?}");
     }
 }

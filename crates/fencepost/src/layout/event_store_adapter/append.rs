@@ -1,8 +1,11 @@
 //! Appending: one transaction behind the stream's end, and what a failed one tells: our own earlier success, a conflict, or where to try next.
 
+use uuid::Uuid;
+
 use super::EventStoreAdapter;
-use super::item::{self, Row, SEQ, SNAPSHOT, VERSION};
+use super::item::{self, Row, SEQ, SNAPSHOT};
 use super::plan::{Commit, Part, plan};
+use super::read::{Locked, Reach};
 use super::settings::Kind;
 use super::token::End;
 use super::whose::{self, Whose};
@@ -28,35 +31,59 @@ struct Run<'a> {
     stamped: bool,
     /// The version behind which it was first tried here.
     tried: Option<u64>,
+    /// What the lock was taken to be when it was first tried of all.
+    lock: Option<u64>,
     /// Whether a try may have landed, and nothing tells.
     doubt: bool,
     /// Whether the side table has been made for it.
     made: bool,
 }
 
+impl Run<'_> {
+    /// The same for every sending of this commit behind this end, from whichever process. Under an id of the caller's none: that may come again
+    /// with another time, and its own item tells.
+    fn request_token(&self, from: End) -> Option<String> {
+        let place = [from.version.to_be_bytes(), from.lock.to_be_bytes()].concat();
+        (!self.commit.once).then(|| Uuid::new_v5(&self.commit.id.0, &place).simple().to_string())
+    }
+}
+
 /// What a failed try came to.
 enum Settled {
     /// It had landed.
     Landed(Committed),
-    /// It has not, and cannot there any more; the stream ends here.
-    Not(End),
+    /// It has not, and cannot there any more.
+    Not(Met),
     /// It may have.
     Unknown,
+}
+
+/// Where the stream ends, and the events behind the end that was tried, where they were read for it.
+struct Met {
+    end: End,
+    rows: Option<Vec<Row>>,
+}
+
+/// Whether an error leaves open what became of a try before it.
+fn settles_nothing(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))
 }
 
 impl EventStoreAdapter {
     pub(super) async fn append_stream(&self, op: &Op, stream: &StreamName, step: &Step) -> Result<Committed> {
         let mut run = self.begin(stream, step)?;
-        match self.settle_or_try(op, stream, &mut run).await {
+        let done = match self.settle_or_try(op, stream, &mut run).await {
             // Under an id of the caller's it may have been recorded when the expectation still held: then that is the answer.
-            Err(conflict @ Error::Conflict(_)) if run.commit.once => match self.once().find(op, stream, run.commit.id).await? {
-                Some(known) => self.recorded_before(op, stream, &run, &known).await,
-                None => Err(conflict),
+            Err(conflict @ Error::Conflict(_)) if run.commit.once => match self.once().find(op, stream, run.commit.id).await {
+                Ok(Some(known)) => self.recorded_before(op, stream, &run, &known).await,
+                Ok(None) => Err(conflict),
+                Err(error) => Err(error),
             },
+            done => done,
+        };
+        match done {
             // Whatever went wrong since: a try that may have landed is not undone by it.
-            Err(error @ (Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }))) if run.doubt => {
-                Err(self.in_doubt(stream, &run, &error.to_string()))
-            }
+            Err(error) if run.doubt && settles_nothing(&error) => Err(self.in_doubt(stream, &run, &error.to_string())),
             done => done,
         }
     }
@@ -64,7 +91,8 @@ impl EventStoreAdapter {
     fn in_doubt(&self, stream: &StreamName, run: &Run<'_>, message: &str) -> Error {
         let fresh = || Began::new(stream, run.tried.unwrap_or(0), run.commit.once, Vec::new());
         let mut began = run.began.clone().unwrap_or_else(fresh);
-        began.seen = [&run.stamp.to_be_bytes()[..], &[u8::from(run.commit.bare)]].concat();
+        let lock = run.lock.map_or_else(Vec::new, |lock| lock.to_be_bytes().to_vec());
+        began.seen = [&run.stamp.to_be_bytes()[..], &[u8::from(run.commit.bare)], &lock].concat();
         let base = began.seal(self.options().layout());
         Error::InDoubt(Box::new(InDoubt { commit: run.commit.id, base, message: message.into() }))
     }
@@ -94,8 +122,9 @@ impl EventStoreAdapter {
         let occurred = step.events.iter().map(|event| whose::occurred(event, drawn)).collect::<Result<Vec<_>>>()?;
         let doubt = began.is_some();
         let bare = options.strict || began.as_ref().is_some_and(|began| began.seen.get(8) == Some(&1));
+        let lock = began.as_ref().and_then(|began| began.seen.get(9..)?.first_chunk().copied().map(u64::from_be_bytes));
         let commit = Commit { id, events: &step.events, drawn, occurred, snapshot, once, bare };
-        Ok(Run { commit, expect: &step.expect, began, stamp, stamped: told.is_some(), tried: None, doubt, made: false })
+        Ok(Run { commit, expect: &step.expect, began, stamp, stamped: told.is_some(), tried: None, lock, doubt, made: false })
     }
 
     fn one_snapshot<'a>(&self, snapshots: &'a [Snapshot]) -> Result<Option<&'a Snapshot>> {
@@ -123,8 +152,11 @@ impl EventStoreAdapter {
         for attempt in 0u32.. {
             let (writes, end) = plan(self.options(), &self.once(), stream, from, &run.commit)?;
             let (parts, writes): (Vec<Part>, Vec<_>) = writes.into_iter().unzip();
-            run.tried.get_or_insert(from.version);
-            let outcome = match self.dynamo().write(op, self.options().hash_key(), writes).await {
+            if run.tried.is_none() {
+                run.tried = Some(from.version);
+                run.lock = if run.began.is_none() { Some(from.lock) } else { run.lock };
+            }
+            let outcome = match self.dynamo().write_under(op, self.options().hash_key(), writes, run.request_token(from)).await {
                 Ok(outcome) => outcome,
                 Err(failure) => {
                     run.doubt |= failure.doubt;
@@ -147,7 +179,7 @@ impl EventStoreAdapter {
                     // Until it is settled; what was in doubt before this try stays so.
                     let before = run.doubt;
                     run.doubt |= doubt;
-                    let settled = self.settle(op, stream, run, from, &parts, verdicts, doubt).await?;
+                    let settled = self.settle(op, stream, run, from, &parts, verdicts).await?;
                     run.doubt = before;
                     settled
                 }
@@ -157,15 +189,19 @@ impl EventStoreAdapter {
                 Settled::Unknown => {
                     return Err(self.in_doubt(stream, run, "an event like it is where it was tried, and nothing tells whose"));
                 }
-                Settled::Not(actual) if actual == from && attempt >= 3 => {
+                Settled::Not(Met { end, .. }) if end == from && attempt >= 3 => {
                     let what = format!("{stream}: the journal has @{} and the lock does not know of it", from.version + 1);
                     return Err(Error::corrupt(self.options().layout(), what));
                 }
                 // Nothing came: only the lock was not where it was taken to be.
-                Settled::Not(actual) if matches!(run.expect, Expect::Any) || actual.version == from.version => {
-                    self.remember(stream, actual);
-                    from = actual;
+                Settled::Not(Met { end, .. }) if matches!(run.expect, Expect::Any) || end.version == from.version => {
+                    // A lock that is gone may be put back.
+                    if end.lock > 0 || end.version == 0 {
+                        self.remember(stream, end);
+                    }
+                    from = end;
                 }
+                Settled::Not(Met { end, rows: Some(rows) }) if !rows.is_empty() => return Err(self.conflict_with(stream, rows, end)),
                 Settled::Not(_) => return Err(self.conflict(op, stream, from.version).await?),
             }
             let pause = self.dynamo().pause(attempt.saturating_sub(1), Reason::Unreachable);
@@ -189,29 +225,35 @@ impl EventStoreAdapter {
                 Some(end) if end.version == *version => Ok(end),
                 // The head holds the version itself; the lock of v3 is another number, and proves nothing of it.
                 _ if v3 => {
-                    let last = self.last(op, stream, Freshness::Strong).await?.map_or(0, |row| row.version);
-                    if last != *version {
-                        return Err(self.conflict(op, stream, *version).await?);
+                    let mut rows = self.tail(op, stream, *version - 1, Freshness::Strong).await?;
+                    let is_there = rows.first().is_some_and(|row| row.version == *version);
+                    rows.retain(|row| row.version > *version);
+                    match rows.last().map(|row| row.version) {
+                        None if is_there => Ok(End { version: *version, lock: *version }),
+                        None => Err(self.conflict(op, stream, *version).await?),
+                        Some(last) => Err(self.conflict_with(stream, rows, End { version: last, lock: last })),
                     }
-                    Ok(End { version: last, lock: last })
                 }
                 _ => Ok(End { version: *version, lock: *version }),
             },
             Expect::Any => match self.remembered(stream) {
                 Some(end) => Ok(end),
-                // A moment old will do: a try behind the wrong end fails, and tells.
-                None => self.seen_end(op, stream, Freshness::Eventual).await,
+                // A moment old will do: a try behind the wrong end fails, and tells. One that cannot be tried is looked for again.
+                None => match self.seen_end(op, stream, Freshness::Eventual).await? {
+                    End { version: 0, .. } if v3 && run.commit.snapshot.is_none() => self.seen_end(op, stream, Freshness::Strong).await,
+                    end => Ok(end),
+                },
             },
         }
     }
 
     /// Where the stream ends.
-    async fn seen_end(&self, op: &Op, stream: &StreamName, fresh: Freshness) -> Result<End> {
+    pub(super) async fn seen_end(&self, op: &Op, stream: &StreamName, fresh: Freshness) -> Result<End> {
         match &self.options().kind {
             Kind::V5 { head, .. } => {
                 let key = Item::from([(item::AID.into(), crate::dynamo::item::text(stream.as_str()))]);
                 let head = self.dynamo().get(op, head, key, fresh).await?;
-                head.map_or(Ok(End::default()), |head| self.locked(stream, &head))
+                head.map_or(Ok(End::default()), |head| self.headed(stream, &head))
             }
             Kind::V3(_) => {
                 let version = self.last(op, stream, fresh).await?.map_or(0, |row| row.version);
@@ -220,14 +262,13 @@ impl EventStoreAdapter {
         }
     }
 
-    /// What a head of v5 says, or a current snapshot of v3 of its lock alone.
-    fn locked(&self, stream: &StreamName, item: &Item) -> Result<End> {
-        let name = if matches!(self.options().kind, Kind::V5 { .. }) { SEQ } else { VERSION };
-        let lock = item.number(name).map_err(|m| Error::corrupt(self.options().layout(), format!("lock of {stream}: {}", m.0)))?;
-        Ok(End { version: lock, lock })
+    /// What a head of v5 says.
+    fn headed(&self, stream: &StreamName, head: &Item) -> Result<End> {
+        let version = head.number(SEQ).map_err(|m| Error::corrupt(self.options().layout(), format!("head of {stream}: {}", m.0)))?;
+        Ok(End { version, lock: version })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that a failed try tells")]
+    /// What a failed try came to. Nothing is in doubt but where `run` says so.
     async fn settle(
         &self,
         op: &Op,
@@ -236,7 +277,6 @@ impl EventStoreAdapter {
         from: End,
         parts: &[Part],
         verdicts: Vec<Verdict>,
-        doubt: bool,
     ) -> Result<Settled> {
         let (mut there, mut lock) = (None, None);
         for (part, verdict) in parts.iter().zip(verdicts) {
@@ -244,12 +284,11 @@ impl EventStoreAdapter {
             match part {
                 Part::Once => return self.recorded_before(op, stream, run, &known(stream, &found)?).await.map(Settled::Landed),
                 Part::Journal if there.is_none() => there = Some(item::row(self.options(), stream, &found)?),
-                Part::Lock => lock = Some(self.locked(stream, &found)?),
+                Part::Lock => lock = Some(*found),
                 _ => {}
             }
         }
-        let whose = |row: Option<&Row>| row.map_or(Whose::Others, |row| run.commit.whose(from.version, row));
-        if doubt || whose(there.as_ref()) == Whose::Untold {
+        if run.doubt {
             // Which conditions failed is not always told of all of them.
             if run.commit.once
                 && let Some(known) = self.once().find(op, stream, run.commit.id).await?
@@ -261,27 +300,47 @@ impl EventStoreAdapter {
                 there = self.fetch(op, stream, first..=first, Freshness::Strong).await?.pop();
             }
         }
-        match whose(there.as_ref()) {
+        // By its time alone it is ours only where a try may have landed: else another said the same in the same microsecond.
+        let there = there.filter(|row| run.doubt || row.commit.is_some());
+        match there.map_or(Whose::Others, |row| run.commit.whose(from.version, &row)) {
             Whose::Ours => {
                 let end = End { version: from.version + run.commit.count(), lock: from.lock + run.commit.count() };
                 self.remember(stream, end);
                 self.side().ring();
                 return Ok(Settled::Landed(self.committed_at(op, stream, run, end)));
             }
-            Whose::Untold if doubt && !run.commit.once => return Ok(Settled::Unknown),
+            Whose::Untold if !run.commit.once => return Ok(Settled::Unknown),
             Whose::Untold | Whose::Others => {}
         }
-        Ok(Settled::Not(match (&self.options().kind, lock) {
-            (Kind::V5 { .. }, Some(end)) => end,
-            (Kind::V5 { .. }, None) => self.seen_end(op, stream, Freshness::Strong).await?,
-            (Kind::V3(_), lock) => {
-                let lock = match lock {
-                    Some(lock) => lock.lock,
-                    None => self.current(op, stream, Freshness::Strong).await?.map_or(0, |current| current.lock),
-                };
-                End { lock, ..self.seen_end(op, stream, Freshness::Strong).await? }
-            }
-        }))
+        let met = match (&self.options().kind, lock) {
+            (Kind::V5 { .. }, Some(head)) => Met { end: self.headed(stream, &head)?, rows: None },
+            (Kind::V5 { .. }, None) => Met { end: self.seen_end(op, stream, Freshness::Strong).await?, rows: None },
+            (Kind::V3(_), lock) => self.met(op, stream, run, from, lock).await?,
+        };
+        Ok(Settled::Not(met))
+    }
+
+    /// Where a stream of v3 ends. Its lock, which a failed condition brought at no cost, tells whether the index shows all.
+    async fn met(&self, op: &Op, stream: &StreamName, run: &Run<'_>, from: End, lock: Option<Item>) -> Result<Met> {
+        let current = match lock {
+            Some(found) => Some(item::snapshot(self.options(), stream, &found)?),
+            None => self.current(op, stream, Freshness::Strong).await?,
+        };
+        let lock = current.as_ref().map_or(0, |current| current.lock);
+        let locked = current.map_or_else(Locked::default, |current| Locked { version: current.lock, millis: current.updated });
+        let last = async || {
+            let last = self.last_of(op, stream, Reach::after(0).locked(locked)).await?.map_or(0, |row| row.version);
+            Ok::<_, Error>(Met { end: End { version: last, lock }, rows: None })
+        };
+        if matches!(run.expect, Expect::Any) {
+            return last().await;
+        }
+        let rows = self.tail_to(op, stream, from.version, locked).await?;
+        match rows.last().map(|row| row.version) {
+            Some(version) => Ok(Met { end: End { version, lock }, rows: Some(rows) }),
+            // Nothing came, or it is shorter than was expected.
+            None => last().await,
+        }
     }
 
     fn committed_at(&self, op: &Op, stream: &StreamName, run: &Run<'_>, end: End) -> Committed {
@@ -300,8 +359,12 @@ impl EventStoreAdapter {
             // Nothing behind: the stream is shorter than expected.
             None => self.seen_end(op, stream, Freshness::Strong).await?,
         };
+        Ok(self.conflict_with(stream, rows, end))
+    }
+
+    fn conflict_with(&self, stream: &StreamName, rows: Vec<Row>, end: End) -> Error {
         let events = rows.into_iter().map(|row| row.recorded(stream)).collect();
-        Ok(Error::conflict(events, Some(self.token(stream, end))))
+        Error::conflict(events, Some(self.token(stream, end)))
     }
 
     /// The outcome of a commit that was recorded before under this id.
@@ -349,7 +412,7 @@ impl EventStoreAdapter {
             let like = |row: &Row| first().is_some_and(|(event, at)| if run.stamped { row.says(event, *at) } else { row.is_like(event) });
             let untold = run.commit.bare && (run.commit.needs_mark() || !run.stamped);
             return match untold && rows.iter().any(like) {
-                true => Err(self.in_doubt(stream, run, "under strict=true nothing tells whose the event is that says the same")),
+                true => self.first_try(op, stream, run, began.version).await.map(Some),
                 false => Ok(None),
             };
         };
@@ -366,6 +429,21 @@ impl EventStoreAdapter {
         let mut committed = Committed::new(run.commit.id, positions, token, op.units());
         committed.version = Some(last);
         Ok(Some(committed))
+    }
+
+    /// Sends the first try once more, as it was, where an event says the same: for ten minutes its request token tells whether it had landed. If it
+    /// had not it cannot now, since its place is taken.
+    async fn first_try(&self, op: &Op, stream: &StreamName, run: &Run<'_>, version: u64) -> Result<Committed> {
+        if let Some(lock) = run.lock
+            && let Ok((writes, end)) = plan(self.options(), &self.once(), stream, End { version, lock }, &run.commit)
+        {
+            let writes = writes.into_iter().map(|(_, write)| write).collect();
+            let token = run.request_token(End { version, lock });
+            if let Ok(Outcome::Done) = self.dynamo().write_under(op, self.options().hash_key(), writes, token).await {
+                return Ok(self.committed_at(op, stream, run, end));
+            }
+        }
+        Err(self.in_doubt(stream, run, "under strict=true nothing tells whose the event is that says the same"))
     }
 
     fn once(&self) -> Once<'_> {

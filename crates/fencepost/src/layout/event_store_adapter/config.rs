@@ -1,5 +1,9 @@
 //! The records by which the three tables of v5 know that they belong together: read on opening, written by the first who opens.
 
+use std::time::Duration;
+
+use uuid::Uuid;
+
 use super::item::{AID, CONFIG, SEQ, SKEY};
 use super::settings::{Kind, Options};
 use crate::dynamo::item::{Attributes, Item, Malformed, number, text, wrong};
@@ -10,6 +14,8 @@ const STORE: &str = "store_id";
 const LAYOUT_VERSION: &str = "layout_version";
 /// The one there is.
 const ONE: u64 = 1;
+/// In which a transaction lands.
+const LANDING: Duration = Duration::from_millis(50);
 
 /// Holds the tables' records against each other, and writes them where there are none; whether they were written now. v3 has none.
 pub(super) async fn resolve(dynamo: &Dynamo, op: &Op, options: &Options) -> Result<bool> {
@@ -20,10 +26,12 @@ pub(super) async fn resolve(dynamo: &Dynamo, op: &Op, options: &Options) -> Resu
         key.extend(range.map(|range| (range.to_owned(), number(0))));
         keys.push((table.clone(), key));
     }
-    if agree(options, &dynamo.get_across(op, keys.clone(), Freshness::Strong).await?, keys.len())? {
+    if agree(options, &records(dynamo, op, &keys).await?, keys.len())? {
         return Ok(false);
     }
-    let store = dynamo.env().new_id().to_string();
+    // Version 4, as the peer's: chance alone.
+    let (high, low) = (dynamo.env().below(u64::MAX), dynamo.env().below(u64::MAX));
+    let store = uuid::Builder::from_random_bytes(Uuid::from_u64_pair(high, low).into_bytes()).into_uuid().to_string();
     let writes = keys.iter().map(|(table, key)| {
         let mut item = key.clone();
         item.insert(STORE.into(), text(&store));
@@ -36,10 +44,20 @@ pub(super) async fn resolve(dynamo: &Dynamo, op: &Op, options: &Options) -> Resu
         // Two who open at once may keep each other from it: what is there tells.
         Err(failure) => Some(failure.error),
     };
-    match agree(options, &dynamo.get_across(op, keys.clone(), Freshness::Strong).await?, keys.len())? {
+    match agree(options, &records(dynamo, op, &keys).await?, keys.len())? {
         true => Ok(false),
         false => Err(failed.unwrap_or_else(|| Error::unavailable(Reason::Missing, "the configuration records went away"))),
     }
+}
+
+/// The records that are there. A batch is no instant: of a transaction that is landing it may have one or two of three, and is then read again.
+async fn records(dynamo: &Dynamo, op: &Op, keys: &[(String, Item)]) -> Result<Vec<(String, Item)>> {
+    let found = dynamo.get_across(op, keys.to_vec(), Freshness::Strong).await?;
+    if found.is_empty() || found.len() == keys.len() {
+        return Ok(found);
+    }
+    dynamo.env().sleep(LANDING).await;
+    dynamo.get_across(op, keys.to_vec(), Freshness::Strong).await
 }
 
 /// Whether all are there; none may be there without the others, and they must say the same.

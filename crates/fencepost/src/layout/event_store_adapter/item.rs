@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::settings::{Keys, Kind, LAST, Options};
 use crate::dynamo::item::{Attributes, Item, Malformed, Value, as_number, binary, number, text, wrong};
-use crate::error::{Error, Refused, Result};
+use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, Event, EventType, Metadata, Recorded, StreamName, Tag};
 use crate::position::Position;
 
@@ -61,6 +61,10 @@ impl Row {
     /// The last version of its commit.
     pub(super) fn last(&self) -> u64 {
         self.version + u64::from(self.count - 1 - self.index)
+    }
+    /// The first version of its commit.
+    pub(super) fn first(&self) -> u64 {
+        self.version.saturating_sub(u64::from(self.index))
     }
     pub(super) fn is_last(&self) -> bool {
         self.index + 1 == self.count
@@ -276,8 +280,26 @@ pub(super) fn stream_of(options: &Options, item: &Item) -> Result<Option<StreamN
     StreamName::new(aid).map(Some)
 }
 
-/// An event of the journal.
+/// An event of the journal, where it belongs.
 pub(super) fn row(options: &Options, stream: &StreamName, item: &Item) -> Result<Row> {
+    let row = row_anywhere(options, stream, item)?;
+    match misplaced(options, stream, item) {
+        Some(elsewhere) => Err(Error::unavailable(Reason::Differs, format!("event of {stream} @{} {elsewhere}", row.version))),
+        None => Ok(row),
+    }
+}
+
+/// What is wrong with the partition of an item of v3, if it is another than this store looks for the stream in.
+pub(super) fn misplaced(options: &Options, stream: &StreamName, item: &Item) -> Option<String> {
+    let Kind::V3(keys) = &options.kind else { return None };
+    let (found, ours) = (item.maybe_text(PKEY).ok().flatten().unwrap_or_default(), keys.partition(stream.as_str()));
+    (found != ours).then(|| {
+        format!("lies under pkey {found}, and types=, shards= and hash= make that {ours}: give those with which the tables were written")
+    })
+}
+
+/// An event of the journal, wherever it lies.
+pub(super) fn row_anywhere(options: &Options, stream: &StreamName, item: &Item) -> Result<Row> {
     let decoded = match options.kind {
         Kind::V5 { .. } => v5_row(item),
         Kind::V3(_) => v3_row(stream, item),
@@ -428,6 +450,16 @@ pub(super) fn v3_snapshot(stream: &StreamName, version: u64, lock: u64, state: &
         (PAYLOAD.into(), binary(state)),
         (UPDATED.into(), Value::N(updated.to_string())),
     ])
+}
+
+/// The stream and the lock of a current snapshot of v3; none: one of the past.
+pub(super) fn current_lock(options: &Options, item: &Item) -> Result<Option<(StreamName, u64)>> {
+    let aid = item.text(AID).map_err(|m| corrupt(options.layout(), "an item of the snapshots", &m))?;
+    if item.maybe_text(SKEY).ok().flatten() != Some(format!("{aid}-0").as_str()) {
+        return Ok(None);
+    }
+    let lock = item.number(VERSION).map_err(|m| corrupt(options.layout(), &format!("snapshot of {aid}"), &m))?;
+    Ok(Some((StreamName::new(aid)?, lock)))
 }
 
 /// A current snapshot.

@@ -5,7 +5,7 @@ use super::settings::{Kind, LAST, Options};
 use super::token::End;
 use crate::dynamo::item::{Item, Value, number, size};
 use crate::dynamo::{ITEM_BYTES, TRANSACTION_BYTES, Terms, Write};
-use crate::error::{Refused, Result};
+use crate::error::{Error, Refused, Result};
 use crate::event::{CommitId, Event, StreamName};
 use crate::side::once::Once;
 use crate::stream::Snapshot;
@@ -141,6 +141,9 @@ fn v5_snapshots(options: &Options, stream: &StreamName, commit: &Commit<'_>, las
 
 fn v3_current(options: &Options, stream: &StreamName, from: End, commit: &Commit<'_>, end: End, updated: i64) -> Result<Write> {
     if from.lock == 0 {
+        if from.version > 0 {
+            return Err(no_lock(options, stream, from.version));
+        }
         let Some(snapshot) = commit.snapshot else { return Err(first_needs_snapshot()) };
         let mut current = item::v3_snapshot(stream, end.version, end.lock, &snapshot.state, updated);
         current.extend(item::snapshot_key(options, stream, 0));
@@ -167,8 +170,14 @@ fn v3_current(options: &Options, stream: &StreamName, from: End, commit: &Commit
     Ok(Write::Update { table: options.snapshot.clone(), key: item::snapshot_key(options, stream, 0), update, condition: terms })
 }
 
+/// A new one would count from nothing, beside whatever the old one is.
+fn no_lock(options: &Options, stream: &StreamName, version: u64) -> Error {
+    let what = format!("{stream} has events up to @{version} and no current snapshot, which is its lock; nothing was written: put it back");
+    Error::corrupt(options.layout(), what)
+}
+
 /// As the published page says.
-pub(super) fn first_needs_snapshot() -> crate::error::Error {
+pub(super) fn first_needs_snapshot() -> Error {
     Refused::Unsupported {
         what: "a first append without a snapshot".into(),
         remedy: "v3 locks a stream by its snapshot: append the first events with one, called `snapshot`".into(),

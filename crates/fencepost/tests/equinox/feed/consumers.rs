@@ -97,7 +97,8 @@ async fn events_are_copied_to_and_from_the_ledger_and_from_event_store_adapter_a
     for generation in ["v3", "v5"] {
         let adapter = at(&format!("layout=event-store-adapter-{generation}")).await;
         for n in 0..6 {
-            let events = [Event::new("A", "{\"n\":1}").expect("an event")];
+            // One to three a commit.
+            let events = (0..=n % 3).map(|n| Event::new("A", format!("{{\"n\":{n}}}")).expect("an event"));
             let step = Step::new(events).snapshot(Snapshot::new("snapshot", "{}"));
             adapter.streams().append(&name(&format!("cart-{}", n % 2)), step).await.expect("appends");
         }
@@ -105,9 +106,11 @@ async fn events_are_copied_to_and_from_the_ledger_and_from_event_store_adapter_a
         let equinox = at("layout=equinox").await;
         let there = copy(&adapter, &equinox);
         assert_eq!(there.misfits(&|_| ()).await.expect("looks").events, 0);
-        assert_eq!(there.run(&|_| ()).await.expect("copies").events, 6);
+        assert_eq!(there.run(&|_| ()).await.expect("copies").events, 12);
+        let compared = there.compare(&|_| ()).await.expect("compares");
+        assert!(compared.is_equal() && compared.source == 12, "{generation}: {compared:?}");
         catch_up(&equinox).await;
-        audit(&equinox, 6).await;
+        audit(&equinox, 12).await;
     }
     put(&ledger, "nodash", &["A"]).await;
     put(&ledger, "$own-1", &["A"]).await;
