@@ -100,6 +100,8 @@ pub(super) struct Tip {
     /// Empty where none was written.
     pub(super) etag: String,
     pub(super) marks: Marks,
+    /// Whether there are as many types as events: where there are more, nothing can be appended to the list of them.
+    pub(super) even: bool,
 }
 
 pub(super) fn key(stream: &str, index: u64) -> Item {
@@ -151,8 +153,10 @@ pub(super) fn tip(item: &Item) -> Result<Tip> {
             None | Some(Value::Null(_)) => &[][..],
             Some(_) => item.maybe_list(UNFOLDS)?.unwrap_or_default(),
         };
+        let even = item.maybe_list(TYPES)?.map_or(0, <[_]>::len) == batch.events.len();
         Ok(Tip {
             batch,
+            even,
             unfolds: unfolds.iter().filter_map(unfold).collect(),
             appended: item.maybe_number(APPENDED)?.unwrap_or(0),
             calved: item.maybe_number(CALVED)?.unwrap_or(0),
