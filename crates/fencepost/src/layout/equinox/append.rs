@@ -192,6 +192,12 @@ impl Equinox {
             return Ok(Some(committed));
         }
         if let Some(from) = commit.missed(run.tip.as_ref()).map_err(sure)? {
+            // What moved the stream since the first look may be this very commit, sent by another.
+            if commit.once
+                && let Some(known) = self.once().find(op, commit.stream, commit.id).await.map_err(sure)?
+            {
+                return self.found(op, commit, &known).map(Some).map_err(sure);
+            }
             return Err(sure(self.conflict(op, commit, run, from).await.map_err(sure)?));
         }
         let before = run.tip.as_ref().map_or(0, |tip| tip.batch.next);
