@@ -279,9 +279,9 @@ impl Equinox {
             return known.map(|known| self.found(op, commit, &known)).transpose();
         }
         let Some(tip) = &run.tip else { return Ok(None) };
-        let events = self.stored_from(op, commit.stream, began, Some(tip)).await?;
+        let (first, events) = self.stored_from(op, commit.stream, began, tip).await?;
         let says_so = |version: u64| {
-            let at = usize::try_from(version.saturating_sub(began)).ok()?;
+            let at = usize::try_from(version.checked_sub(first)?).ok()?;
             Some(commit.says(events.get(at..at.checked_add(commit.stored.len())?)?))
         };
         let is_here = |version: &u64| says_so(*version) == Some(true);

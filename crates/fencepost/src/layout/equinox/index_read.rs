@@ -62,7 +62,7 @@ impl Equinox {
         let active = if index::has_snapshot(tip) {
             index::active(&tip.unfolds, &tip.batch.events)
         } else {
-            index::active(&[], &self.index().stored_from(op, &stream, 0, Some(tip)).await?)
+            index::active(&[], &self.index().stored_from(op, &stream, 0, tip).await?.1)
         };
         active.map_err(|m| Error::corrupt(LAYOUT, format!("{stream}: {}", m.0)))
     }

@@ -147,13 +147,13 @@ impl Equinox {
         self.0.has_once.get_or_try_init(make).await.map(|_| ())
     }
 
-    /// The stored events from this index on.
-    async fn stored_from(&self, op: &Op, stream: &StreamName, from: u64, tip: Option<&Tip>) -> Result<Vec<Stored>> {
-        let Some(tip) = tip else { return Ok(Vec::new()) };
+    /// The stored events from this index on, and the index of the first: a later one, where what is missing is ignored.
+    async fn stored_from(&self, op: &Op, stream: &StreamName, from: u64, tip: &Tip) -> Result<(u64, Vec<Stored>)> {
         let mut batches = self.calves_down_to(op, stream, from, tip, Freshness::Strong).await?;
         batches.push(tip.batch.clone());
         let events = batches.into_iter().flat_map(|batch| (batch.base()..).zip(batch.events));
-        Ok(events.filter(|(index, _)| *index >= from).map(|(_, event)| event).collect())
+        let events: Vec<Stored> = events.filter(|(index, _)| *index >= from).map(|(_, event)| event).collect();
+        Ok((tip.batch.next - events.len() as u64, events))
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {
