@@ -49,11 +49,12 @@ pub(crate) enum First {
 }
 
 impl Equinox {
-    /// The active epoch of each partition that was ever started. Before anything was, there is partition 0.
+    /// The active epoch of each partition that was ever started, and of partition 0, of which equinox-js never says so.
     pub(crate) async fn active_epochs(&self, op: &Op, freshness: Freshness) -> Result<BTreeMap<u32, u32>> {
         let tip = self.index().tip(op, &index::active_stream()?, freshness).await?;
-        let active = self.active_by(op, tip.as_ref()).await?;
-        Ok(if active.is_empty() { BTreeMap::from([(0, 0)]) } else { active })
+        let mut active = self.active_by(op, tip.as_ref()).await?;
+        active.entry(0).or_insert(0);
+        Ok(active)
     }
 
     /// What this Tip says of the active epochs.
