@@ -397,7 +397,7 @@ impl Piece {
 fn spans(entry: &Entry) -> &[Span] {
     match entry {
         Entry::Ingested(spans) => spans,
-        Entry::Closed | Entry::Other => &[],
+        Entry::Closed | Entry::Other | Entry::Unread => &[],
     }
 }
 

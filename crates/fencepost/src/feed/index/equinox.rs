@@ -315,8 +315,14 @@ impl Indexed {
             loop {
                 let read = store.read_epoch(op, partition, place, Freshness::Strong).await?;
                 for noted in &read.entries {
-                    let Entry::Ingested(spans) = &noted.entry else { continue };
-                    spans.iter().for_each(|span| self.take(span));
+                    match &noted.entry {
+                        Entry::Ingested(spans) => spans.iter().for_each(|span| self.take(span)),
+                        Entry::Unread => {
+                            let problem = format!("event {} cannot be read: `index rebuild` puts again what it named", noted.place.offset);
+                            self.find(&format!("$AppendsEpoch-{partition}_{}", noted.place.epoch), problem);
+                        }
+                        Entry::Closed | Entry::Other => {}
+                    }
                 }
                 place.offset = u32::try_from(read.version).unwrap_or(u32::MAX);
                 if !read.closed {

@@ -60,6 +60,8 @@ pub(crate) enum Entry {
     Closed,
     /// Not known, and of no meaning here.
     Other,
+    /// It should say something, and nobody can tell what.
+    Unread,
 }
 
 /// Both keys must be there, or F# never gets past it; without one it is read all the same.

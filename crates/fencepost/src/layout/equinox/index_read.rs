@@ -69,6 +69,7 @@ impl Equinox {
     }
 
     /// An epoch from a place in it on. A Tip that is a moment old will do for whoever asks again; what is behind it is read strongly.
+    /// An entry that cannot be decoded is told and stands for nothing: it would stop everybody, for good.
     pub(crate) async fn read_epoch(&self, op: &Op, partition: u32, from: Place, freshness: Freshness) -> Result<EpochRead> {
         let (index, stream) = (self.index(), index::epoch_stream(partition, from.epoch)?);
         let Some(tip) = index.tip(op, &stream, freshness).await? else { return Ok(EpochRead::default()) };
@@ -80,13 +81,20 @@ impl Equinox {
             if lowest < tip.batch.base() { index.calves_down_to(op, &stream, lowest, &tip, Freshness::Strong).await? } else { Vec::new() };
         batches.push(tip.batch.clone());
         let mut read = EpochRead { version, tip: Some(tip), ..EpochRead::default() };
+        let mut time = Timestamp::UNIX_EPOCH;
         for (at, stored) in batches.iter().flat_map(|batch| (batch.base()..).zip(&batch.events)).filter(|(at, _)| *at >= lowest) {
             let corrupt = |why: String| Error::corrupt(LAYOUT, format!("{stream}, event {at}: {why}"));
-            let entry = index::entry(stored).map_err(|m| corrupt(m.0))?;
-            read.closed = entry == Entry::Closed;
+            let entry = index::entry(stored);
+            read.closed = entry == Ok(Entry::Closed);
+            // One that does not say when stands where the one before it does.
+            time = stored.at().unwrap_or(time);
             if at >= offset {
                 let offset = u32::try_from(at).map_err(|_| corrupt("more events than an epoch can have".into()))?;
-                let time = stored.read().map_err(|m| corrupt(m.0))?.at;
+                let entry = entry.unwrap_or_else(|malformed| {
+                    tracing::error!(%stream, event = at, why = malformed.0, "an entry of the index cannot be read, and is passed over: run `fencepost index rebuild`");
+                    metrics::counter!("fencepost_equinox_unread_entries_total").increment(1);
+                    Entry::Unread
+                });
                 read.entries.push(Noted { place: Place { offset, ..from }, at: time, entry });
             }
         }

@@ -265,6 +265,10 @@ impl Read1 {
 }
 
 impl Stored {
+    /// When it was recorded, as far as it says so.
+    pub(super) fn at(&self) -> Option<Timestamp> {
+        moment(self.map.maybe_text(TIME).ok()??).ok()
+    }
     pub(super) fn read(&self) -> Result<Read1, Malformed> {
         let at = moment(self.map.maybe_text(TIME)?.unwrap_or(YEAR_ONE))?;
         let data = bytes(&self.map, DATA, DATA_ENCODING)?.unwrap_or_default();
