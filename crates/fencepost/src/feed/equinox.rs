@@ -319,7 +319,16 @@ impl Cursor {
                     Some(within) if number == within.span => within.index,
                     _ => span.index,
                 };
-                let Ok(stream) = StreamName::new(&span.stream) else { continue };
+                let Ok(stream) = StreamName::new(&span.stream) else {
+                    tracing::error!(
+                        partition,
+                        place = noted.place.number(),
+                        bytes = span.stream.len(),
+                        "a stream's name is none here: its events are passed over"
+                    );
+                    metrics::counter!("fencepost_equinox_missing_events_total").increment(span.types.len() as u64);
+                    continue;
+                };
                 let (parts, handed) = parts(self.handed.get(&span.stream).copied(), begin.min(span.end())..span.end());
                 if self.handed.len() < REMEMBERED || self.handed.contains_key(&span.stream) {
                     self.handed.insert(span.stream.clone(), handed);

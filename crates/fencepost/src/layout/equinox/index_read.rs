@@ -105,7 +105,7 @@ impl Equinox {
     async fn stored_between(
         &self,
         op: &Op,
-        stream: &StreamName,
+        stream: &str,
         wanted: Range<u64>,
         first: First,
         fresh: Freshness,
@@ -117,7 +117,7 @@ impl Equinox {
             found.extend((base..).zip(batch.events).filter(|(index, _)| wanted.contains(index)));
             Ok((base, next))
         };
-        let tip = async || self.dynamo().get(op, self.table(), item::key(stream.as_str(), TIP), fresh).await;
+        let tip = async || self.dynamo().get(op, self.table(), item::key(stream, TIP), fresh).await;
         let (mut lowest, mut highest) = (wanted.end, wanted.start);
         if first == First::Tip
             && let Some(tip) = tip().await?
@@ -126,7 +126,7 @@ impl Equinox {
             highest = wanted.end;
         }
         for table in [self.table(), self.archive()] {
-            let mut find = Find { freshness: fresh, reverse: true, ..Find::new(table, HASH, text(stream.as_str())) };
+            let mut find = Find { freshness: fresh, reverse: true, ..Find::new(table, HASH, text(stream)) };
             find = find.range(Keys::Before(RANGE.into(), number(lowest)));
             let (mut start, mut limit) = (None, 1);
             while lowest > wanted.start {
@@ -161,7 +161,7 @@ impl Equinox {
     }
 
     /// The types of these events, in order, as many as follow each other up to the last: what is before them is pruned.
-    pub(super) async fn types_between(&self, op: &Op, stream: &StreamName, wanted: Range<u64>) -> Result<Vec<String>> {
+    pub(crate) async fn types_between(&self, op: &Op, stream: &str, wanted: Range<u64>) -> Result<Vec<String>> {
         let found = self.stored_between(op, stream, wanted.clone(), First::Tip, Freshness::Strong).await?;
         let mut types: Vec<String> = Vec::new();
         for (index, stored) in found.into_iter().rev() {
@@ -178,9 +178,9 @@ impl Equinox {
     pub(crate) async fn events_between(&self, op: &Op, stream: &StreamName, wanted: Range<u64>, first: First) -> Result<Vec<Recorded>> {
         let count = wanted.end.saturating_sub(wanted.start);
         // Events never change: a copy that is a moment old will do, if it has all.
-        let mut found = self.stored_between(op, stream, wanted.clone(), first, Freshness::Eventual).await?;
+        let mut found = self.stored_between(op, stream.as_str(), wanted.clone(), first, Freshness::Eventual).await?;
         if (found.len() as u64) < count {
-            found = self.stored_between(op, stream, wanted.clone(), First::Tip, Freshness::Strong).await?;
+            found = self.stored_between(op, stream.as_str(), wanted.clone(), First::Tip, Freshness::Strong).await?;
         }
         if (found.len() as u64) < count {
             let lacking = count - found.len() as u64;

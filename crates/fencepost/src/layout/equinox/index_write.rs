@@ -306,7 +306,7 @@ impl Equinox {
     /// What nothing announced: the table has it, unless it is pruned.
     async fn look_for(&self, op: &Op, batch: &mut Batch, missing: Vec<Missing>) -> Result<u64> {
         let reads = missing.into_iter().map(|Missing { stream, events }| async move {
-            let types = self.types_between(op, &StreamName::new(&stream)?, events.clone()).await?;
+            let types = self.types_between(op, &stream, events.clone()).await?;
             Ok::<_, Error>((stream, events, types))
         });
         let found: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
