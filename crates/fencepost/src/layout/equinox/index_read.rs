@@ -8,10 +8,10 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 
 use super::index::{self, Entry, Place, Whole};
-use super::item::{self, HASH, RANGE, Stored, TIP, Tip};
+use super::item::{self, Batch, HASH, RANGE, Stored, TIP, Tip};
 use super::read::{identity, recorded};
 use super::{Equinox, LAYOUT};
-use crate::dynamo::item::{Item, number, text};
+use crate::dynamo::item::{number, text};
 use crate::dynamo::{Find, Freshness, Op, Range as Keys};
 use crate::error::{Error, Reason, Result};
 use crate::event::{EventType, Metadata, Recorded, StreamName, Tag};
@@ -111,24 +111,23 @@ impl Equinox {
         fresh: Freshness,
     ) -> Result<Vec<(u64, Stored)>> {
         let mut found = Vec::new();
-        let mut take = |item: &Item| -> Result<(u64, u64)> {
-            let batch = item::batch(item)?;
+        let mut take = |batch: Batch| -> (u64, u64) {
             let (base, next) = (batch.base(), batch.next);
             found.extend((base..).zip(batch.events).filter(|(index, _)| wanted.contains(index)));
-            Ok((base, next))
+            (base, next)
         };
         let tip = async || self.dynamo().get(op, self.table(), item::key(stream, TIP), fresh).await;
         let (mut lowest, mut highest) = (wanted.end, wanted.start);
         if first == First::Tip
             && let Some(tip) = tip().await?
         {
-            lowest = lowest.min(take(&tip)?.0);
+            lowest = lowest.min(take(item::batch(&tip)?).0);
             highest = wanted.end;
         }
         for table in [self.table(), self.archive()] {
             let mut find = Find { freshness: fresh, reverse: true, ..Find::new(table, HASH, text(stream)) };
             find = find.range(Keys::Before(RANGE.into(), number(lowest)));
-            let (mut start, mut limit) = (None, 1);
+            let (mut start, mut limit, mut archive_below) = (None, 1, (table == self.archive()).then_some(lowest));
             while lowest > wanted.start {
                 find.limit = Some(limit);
                 let (items, after) = match self.dynamo().page(op, &find, start).await {
@@ -136,8 +135,15 @@ impl Equinox {
                     Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing && table == self.archive() => break,
                     page => page?,
                 };
+                if let Some(below) = archive_below.take() {
+                    let reached = items.first().map(item::batch).transpose()?.map_or(0, |batch| batch.next);
+                    if let Some(tip) = self.archive_tip(op, stream, reached, below).await? {
+                        let (base, next) = take(tip);
+                        (lowest, highest) = (lowest.min(base), highest.max(next));
+                    }
+                }
                 for item in &items {
-                    let (base, next) = take(item)?;
+                    let (base, next) = take(item::batch(item)?);
                     (lowest, highest) = (lowest.min(base), highest.max(next));
                     // As many more as hold the rest, if they are as full as this one.
                     limit = i32::try_from((lowest.saturating_sub(wanted.start)).div_ceil((next - base).max(1)))
@@ -153,7 +159,7 @@ impl Equinox {
         if highest < wanted.end
             && let Some(tip) = tip().await?
         {
-            take(&tip)?;
+            take(item::batch(&tip)?);
         }
         found.sort_by_key(|(index, _)| *index);
         found.dedup_by_key(|(index, _)| *index);

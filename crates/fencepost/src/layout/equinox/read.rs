@@ -253,15 +253,18 @@ impl Equinox {
             return Ok(Vec::new());
         }
         let archive = Find::new(self.archive(), HASH, text(stream.as_str()));
-        let mut batches = match self.down_to(op, archive.clone(), from, below, Freshness::Strong).await {
-            Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing => Vec::new(),
-            batches => batches?,
+        let batches = match self.down_to(op, archive, from, below, Freshness::Strong).await {
+            Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing => None,
+            batches => Some(batches?),
         };
-        if !batches.is_empty() && batches.last().is_some_and(|last| last.next < below) {
-            // Its own Tip has the rest, where the stream was copied as it was.
-            let tip = self.dynamo().get(op, self.archive(), item::key(stream.as_str(), TIP), Freshness::Strong).await?;
-            batches.extend(tip.as_ref().map(item::batch).transpose()?);
-        }
+        let mut batches = match batches {
+            None => Vec::new(),
+            Some(mut batches) => {
+                let reached = batches.last().map_or(0, |last| last.next);
+                batches.extend(self.archive_tip(op, stream.as_str(), reached, below).await?);
+                batches
+            }
+        };
         // What was kept may reach further than what was pruned.
         batches.iter_mut().for_each(|batch| batch.cut(below));
         let lowest = if batches.is_empty() { below } else { joined(stream, &batches, below)? };
@@ -269,6 +272,17 @@ impl Equinox {
             return Err(pruned(stream, lowest, self.archive()));
         }
         Ok(batches)
+    }
+
+    /// What the archive's own Tip has below this index, where its calves do not reach: a stream that was copied as it was.
+    pub(super) async fn archive_tip(&self, op: &Op, stream: &str, reached: u64, below: u64) -> Result<Option<Batch>> {
+        if reached >= below {
+            return Ok(None);
+        }
+        let tip = self.dynamo().get(op, self.archive(), item::key(stream, TIP), Freshness::Strong).await?;
+        let mut tip = tip.as_ref().map(item::batch).transpose()?;
+        tip.iter_mut().for_each(|tip| tip.cut(below));
+        Ok(tip.filter(|tip| !tip.events.is_empty()))
     }
 
     pub(super) fn whole(&self, stream: &StreamName) -> Find {

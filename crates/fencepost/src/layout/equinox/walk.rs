@@ -264,7 +264,7 @@ impl Walk<'_> {
         let find = Find { freshness: Freshness::Strong, reverse: true, limit: Some(self.store.page()), ..self.archive() };
         self.find = find.range(Range::Before(RANGE.into(), number(joins)));
         let (items, after) = match self.store.dynamo().page(&self.op, &self.find, None).await {
-            Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing => (Vec::new(), None),
+            Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing => return Ok(Some(Vec::new())),
             page => page?,
         };
         self.page = after.map(Some);
@@ -272,6 +272,10 @@ impl Walk<'_> {
             let mut batch = item::batch(item)?;
             batch.cut(joins);
             self.batches.push_back((batch, Kind::Archived));
+        }
+        let reached = self.batches.front().map_or(0, |(batch, _)| batch.next);
+        if let Some(tip) = self.store.archive_tip(&self.op, self.stream.as_str(), reached, joins).await? {
+            self.batches.push_front((tip, Kind::Archived));
         }
         Ok(Some(Vec::new()))
     }
