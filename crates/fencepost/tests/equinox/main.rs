@@ -1,6 +1,7 @@
 //! The tables of Equinox: what the real one wrote is read to the same events and appended to without harm; what is written has its shapes.
 
 mod access;
+mod archive;
 mod faults;
 mod feed;
 mod golden;

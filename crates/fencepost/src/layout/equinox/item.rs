@@ -292,7 +292,11 @@ impl Stored {
 impl Unfold {
     /// The event that it is a copy of, if it is one.
     pub(super) fn as_event(&self) -> Option<Stored> {
-        self.map.contains_key(IS_EVENT).then(|| Stored { kind: self.kind.clone(), map: self.map.clone() })
+        self.map.contains_key(IS_EVENT).then(|| self.copied())
+    }
+    /// The event that it is a copy of, if it is one: F# does not say so.
+    pub(super) fn copied(&self) -> Stored {
+        Stored { kind: self.kind.clone(), map: self.map.clone() }
     }
     /// The state.
     pub(super) fn state(&self) -> Result<Bytes, Malformed> {
