@@ -3,6 +3,7 @@
 
 mod consumers;
 mod faults;
+mod order;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
