@@ -222,6 +222,20 @@ async fn records_of_equinox_are_asked_for_again_where_the_time_is_up() {
     assert_eq!(table.fed().await, 1);
 }
 
+/// A stream of keys alone, or of old images: answered as done, everything would be lost without a word.
+#[tokio::test]
+async fn records_of_equinox_without_images_are_refused() {
+    let table = Table::equinox().await;
+    let function = Instance::start(&table.url).await;
+    table.append_to("Cart-1").await;
+    let mut event = table.whole_event().await;
+    let change = event["Records"][0]["dynamodb"].as_object_mut().expect("a change");
+    change.remove("NewImage");
+    let Answered::Error(error) = function.invoke("keys-only", MINUTE, &event).await else { panic!("an error") };
+    assert!(error.to_string().contains("NEW_IMAGE"), "{error}");
+    assert_eq!(table.fed().await, 0);
+}
+
 /// The actions of a statement of the template, by its `Sid`. That Terraform has the same is for `deploy/check`.
 fn granted(sid: &str) -> Vec<String> {
     let template = include_str!("../../deploy/template.yaml");
