@@ -336,7 +336,12 @@ impl Indexed {
     }
 
     fn take(&mut self, span: &Span) {
-        self.covered.entry(span.stream.clone()).or_default().add(span.index..span.end());
+        let new = self.covered.entry(span.stream.clone()).or_default().add(span.index..span.end());
+        let twice = span.types.len() as u64 - new;
+        if twice > 0 {
+            let problem = format!("{twice} of the events {} to {} are in the index twice", span.index, span.end().saturating_sub(1));
+            self.find(&span.stream, problem);
+        }
     }
     fn lacking(&self, span: &Span) -> Vec<Range<u64>> {
         let range = span.index..span.end();
