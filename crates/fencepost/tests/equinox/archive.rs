@@ -80,17 +80,26 @@ async fn a_load_that_a_prune_overtakes_is_repeated() {
     let faults = Faults::new(opened.engine.http_client(), 1);
     let reader = fencepost::Store::builder("memory:?layout=equinox&table=orders&page=2&missing=ignored").expect("a good URL");
     let reader = reader.http_client(faults.http_client()).open().await.expect("opens").streams();
-    let gate = Gate::new();
-    faults.script(Rule::on("Query").nth(2).pause_before(&gate));
-    let prune = async {
-        gate.reached(1).await;
-        opened.store.equinox().expect("equinox").prune(&name("Cart-1"), 5).await.expect("prunes");
-        gate.open();
-    };
     let stream = name("Cart-1");
+    let versions = |events: Vec<fencepost::Recorded>| events.iter().filter_map(|event| event.version).collect::<Vec<_>>();
+    let before_the_second_page = |before: u64| {
+        let gate = Gate::new();
+        faults.script(Rule::on("Query").holding("ExclusiveStartKey").nth(1).pause_before(&gate));
+        let (equinox, stream) = (opened.store.equinox().expect("equinox"), &stream);
+        async move {
+            gate.reached(1).await;
+            equinox.prune(stream, before).await.expect("prunes");
+            gate.open();
+        }
+    };
+    let prune = before_the_second_page(5);
     let (loaded, ()) = futures::join!(reader.load(&stream, LoadOptions::default()), prune);
-    let versions: Vec<_> = loaded.expect("loads").events.iter().filter_map(|event| event.version).collect();
-    assert_eq!(versions, [5, 6, 7, 8]);
+    assert_eq!(versions(loaded.expect("loads").events), [5, 6, 7, 8]);
+    // What was handed over already stays so, and what is there follows.
+    faults.calm();
+    let prune = before_the_second_page(8);
+    let (read, ()) = futures::join!(reader.read_stream(&stream, StreamReadOptions::default()), prune);
+    assert_eq!(versions(read.expect("reads")), [5, 6, 8]);
 }
 
 /// Names of unfolds that only a peer would give are asked for as they are.
