@@ -53,7 +53,7 @@ impl Decider for Counter {
 fn json(sum: &Sum) -> Vec<u8> {
     serde_json::to_vec(sum).expect("JSON")
 }
-fn of_json(snapshots: &[Snapshot]) -> Option<Sum> {
+pub(crate) fn of_json(snapshots: &[Snapshot]) -> Option<Sum> {
     serde_json::from_slice(&snapshots.iter().find(|snapshot| snapshot.name == "Snapshotted")?.state).ok()
 }
 

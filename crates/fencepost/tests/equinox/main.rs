@@ -6,6 +6,7 @@ mod faults;
 mod feed;
 mod golden;
 mod interop;
+mod peer;
 mod rules;
 mod units;
 
