@@ -127,7 +127,7 @@ impl Function {
     /// All records or, after an error that may pass and where the time is up, all of them again: what was put is not put twice.
     async fn take(&self, index: &Index, batch: &Batch, context: &Context) -> Result<Answer, Failed> {
         let left = self.left(context).saturating_sub(MARGIN);
-        let images = batch.images();
+        let images = batch.images().map_err(Failed)?;
         let taken = tokio::time::timeout(left, index.take(&images)).await;
         let lag = batch.age(self.now());
         match taken {

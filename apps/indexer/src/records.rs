@@ -15,6 +15,8 @@ pub(crate) struct Batch {
 
 #[derive(Deserialize)]
 pub(crate) struct Record {
+    #[serde(rename = "eventName")]
+    event_name: Option<String>,
     dynamodb: Option<Change>,
 }
 
@@ -46,9 +48,13 @@ impl Batch {
         self.changes().rev().find_map(|change| serde_json::from_str(change.new_image.as_ref()?.get()).ok())
     }
 
-    /// The images of all records, in their order. A deletion has none.
-    pub(crate) fn images(&self) -> Vec<Value> {
-        self.changes().filter_map(|change| serde_json::from_str(change.new_image.as_ref()?.get()).ok()).collect()
+    /// The images of all records, in their order. A deletion has none; where another has none, what it announces would be lost.
+    pub(crate) fn images(&self) -> Result<Vec<Value>, String> {
+        let is_change = |record: &&Record| record.event_name.as_deref().is_none_or(|name| name != "REMOVE");
+        if self.records.iter().filter(is_change).filter_map(|record| record.dynamodb.as_ref()).any(|change| change.new_image.is_none()) {
+            return Err("records without new images: the table's stream must be NEW_IMAGE; nothing of them was indexed".into());
+        }
+        Ok(self.changes().filter_map(|change| serde_json::from_str(change.new_image.as_ref()?.get()).ok()).collect())
     }
 
     /// How old the first record is now, in milliseconds since 1970.
@@ -97,6 +103,20 @@ mod tests {
         for text in ["{}", "null", "7", r#"{"Records":7}"#, r#"{"Records":[{"dynamodb":{"SequenceNumber":7}}]}"#] {
             let batch = batch(text);
             assert!(batch.records.is_empty() && batch.again().is_none() && batch.newest().is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_change_without_its_image_is_an_error_and_a_deletion_has_none() {
+        let images = |name: &str, image: &str| {
+            let record = format!(r#"{{"Records":[{{"eventName":"{name}","dynamodb":{{"SequenceNumber":"1","Keys":{{}}{image}}}}}]}}"#);
+            batch(&record).images()
+        };
+        let image = r#","NewImage":{"p":{"S":"Cart-1"}}"#;
+        assert_eq!(images("REMOVE", ""), Ok(Vec::new()));
+        for name in ["INSERT", "MODIFY"] {
+            assert_eq!(images(name, image).map(|images| images.len()), Ok(1));
+            assert!(images(name, "").is_err_and(|error| error.contains("NEW_IMAGE")), "{name}: KEYS_ONLY");
         }
     }
 

@@ -55,6 +55,32 @@ fn a_copy_says_what_is_lost_copies_and_compares() {
     assert_eq!(events(&from), events(&to));
 }
 
+/// Streams of a ledger into Equinox's tables and back: what has no stream's name there is named before anything is copied.
+#[test]
+fn a_copy_goes_to_equinox_and_back() {
+    let (from, back) = (FileStore::new(), FileStore::new());
+    let equinox = FileStore::new();
+    let equinox = FileStore { url: format!("{}?layout=equinox&tip_events=2", equinox.url), ..equinox };
+    for n in 1..=5 {
+        let line = format!("{{\"type\":\"Added\",\"data\":{{\"n\":{n}}}}}\n");
+        from.run_with(&["append", "--stream", &format!("Cart-{}", n % 2)], &line).ok();
+    }
+    let there = run(&["copy", "--from", &from.url, "--to", &equinox.url]).ok();
+    assert_eq!((&there.lines()[0]["events"], &there.lines()[0]["compared"]["equal"]), (&json!(5), &json!(5)));
+    assert_eq!(equinox.run(&["read", "--stream", "Cart-1"]).ok().lines().len(), 3);
+    equinox.run(&["index", "run", "--once"]).ok();
+    let again = run(&["copy", "--from", &equinox.url, "--to", &back.url]).ok();
+    assert_eq!((&again.lines()[0]["events"], &again.lines()[0]["compared"]["equal"]), (&json!(5), &json!(5)));
+    let read = |store: &FileStore| -> Vec<Value> {
+        let lines = store.run(&["read", "--stream", "Cart-1"]).ok().lines();
+        lines.iter().map(|line| line["data"]["n"].clone()).collect()
+    };
+    assert_eq!((read(&from), read(&back)), (vec![json!(1), json!(3), json!(5)], read(&equinox)));
+    from.run_with(&["append"], "{\"type\":\"T\",\"tags\":[\"nodash\"]}\n").ok();
+    let refused = run(&["copy", "--from", &from.url, "--to", &equinox.url]);
+    assert_ne!(refused.exit(), 0, "a tag that is no stream's name there");
+}
+
 #[test]
 fn a_copy_into_something_else_is_refused_and_what_differs_is_named() {
     let (from, to) = (source(), FileStore::with_events(1));

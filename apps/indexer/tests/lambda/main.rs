@@ -222,6 +222,40 @@ async fn records_of_equinox_are_asked_for_again_where_the_time_is_up() {
     assert_eq!(table.fed().await, 1);
 }
 
+/// An index that takes no more writes just now: the event source is told which record to begin with again, and by then all of them are put.
+#[tokio::test]
+async fn records_of_equinox_are_asked_for_again_where_the_index_is_throttled() {
+    let table = Table::equinox().await;
+    let throttled = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let function = Instance::start(&table.throttled(throttled.clone()).await).await;
+    for n in 0..3 {
+        table.append_to(&format!("Cart-{n}")).await;
+    }
+    let event = table.whole_event().await;
+    let again = json!({ "batchItemFailures": [{ "itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"] }] });
+    assert_eq!(function.invoke("throttled", MINUTE, &event).await, Answered::Response(again));
+    let said = function.output().into_iter().find(|line| line["message"] == "to be handed over again").expect("it says why");
+    assert_eq!((&said["request"], &said["records"]), (&json!("throttled"), &json!(3)));
+    assert_eq!(table.fed().await, 0);
+    throttled.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(function.invoke("again", MINUTE, &event).await, done());
+    assert_eq!(table.fed().await, 3);
+}
+
+/// A stream of keys alone, or of old images: answered as done, everything would be lost without a word.
+#[tokio::test]
+async fn records_of_equinox_without_images_are_refused() {
+    let table = Table::equinox().await;
+    let function = Instance::start(&table.url).await;
+    table.append_to("Cart-1").await;
+    let mut event = table.whole_event().await;
+    let change = event["Records"][0]["dynamodb"].as_object_mut().expect("a change");
+    change.remove("NewImage");
+    let Answered::Error(error) = function.invoke("keys-only", MINUTE, &event).await else { panic!("an error") };
+    assert!(error.to_string().contains("NEW_IMAGE"), "{error}");
+    assert_eq!(table.fed().await, 0);
+}
+
 /// The actions of a statement of the template, by its `Sid`. That Terraform has the same is for `deploy/check`.
 fn granted(sid: &str) -> Vec<String> {
     let template = include_str!("../../deploy/template.yaml");

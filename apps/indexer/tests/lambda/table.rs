@@ -1,5 +1,7 @@
 //! A table in streams mode on a served engine, and the events that its stream makes: its records as they are, in the envelope of Lambda.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost::{Append, CellKey, CellKind, Delivery, Engine, Env, Event, From, Query, Step, Store, StreamName};
@@ -39,6 +41,36 @@ impl Table {
         let table = Self::without_tables().await;
         let layout = "layout=equinox&partitions=2&epoch_bytes=600";
         Table { layout, url: format!("{}?{layout}", table.url), ..table }.with_tables().await
+    }
+
+    /// A door in front of the engine that lets nobody write as long as it is told so: what is throttled is not delivered. Its URL.
+    pub(crate) async fn throttled(&self, throttled: Arc<AtomicBool>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let door = format!("http://{}", listener.local_addr().expect("an address"));
+        let endpoint = self.endpoint.clone();
+        let pass = move |headers: axum::http::HeaderMap, body: axum::body::Bytes| {
+            let (endpoint, throttled) = (endpoint.clone(), throttled.clone());
+            async move {
+                let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default().to_owned();
+                let writes = ["PutItem", "UpdateItem", "TransactWriteItems"].iter().any(|write| target.ends_with(write));
+                if writes && throttled.load(Ordering::SeqCst) {
+                    let kind = "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException";
+                    return (axum::http::StatusCode::BAD_REQUEST, json!({ "__type": kind, "message": "slow down" }).to_string());
+                }
+                let request = ["x-amz-target", "content-type", "authorization", "x-amz-date"].iter().fold(
+                    reqwest::Client::new().post(&endpoint),
+                    |request, name| match headers.get(*name).and_then(|value| value.to_str().ok()) {
+                        Some(value) => request.header(*name, value),
+                        None => request,
+                    },
+                );
+                let answer = request.body(body).send().await.expect("an answer");
+                let status = axum::http::StatusCode::from_u16(answer.status().as_u16()).expect("a status");
+                (status, answer.text().await.expect("a body"))
+            }
+        };
+        tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(pass)).await });
+        self.url.replace(&self.endpoint, &door)
     }
 
     /// Sekiban's tables, with an index of ours.

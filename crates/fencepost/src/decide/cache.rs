@@ -58,6 +58,14 @@ struct Entry {
     generation: u64,
 }
 
+/// What was kept when a decision began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Since {
+    Nothing,
+    /// The state of this generation.
+    Kept(u64),
+}
+
 /// A state to begin with.
 pub(super) struct Kept<S> {
     pub(super) state: S,
@@ -123,11 +131,14 @@ impl Entry {
 
 impl Cell {
     /// Keeps a newer state, unless somebody else did since.
-    pub(super) async fn put<S: Send + Sync + 'static>(&self, state: S, token: Token, at: Timestamp, since: u64) {
+    pub(super) async fn put<S: Send + Sync + 'static>(&self, state: S, token: Token, at: Timestamp, since: Since) {
         let mut entry = self.0.lock().await;
-        if entry.as_ref().is_some_and(|entry| entry.generation == since) {
-            *entry = Some(Entry { state: Arc::new(state), token, at, generation: since + 1 });
-        }
+        let generation = match (&*entry, since) {
+            (None, Since::Nothing) => 0,
+            (Some(entry), Since::Kept(since)) if entry.generation == since => since + 1,
+            _ => return,
+        };
+        *entry = Some(Entry { state: Arc::new(state), token, at, generation });
     }
 
     /// Forgets it: the store refused its token.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::cache::{Cache, Cell, Key};
+use super::cache::{Cache, Cell, Key, Since};
 use super::outcome::{Decided, Outcome};
 use super::turn::{Turn, taken, wait};
 use crate::env::Env;
@@ -268,7 +268,10 @@ async fn begin<S: Subject>(subject: &S, options: &Options) -> Result<(Read<S::St
     if options.assume_empty
         && let Some(state) = subject.empty()
     {
-        return Ok((Read { state, token: None, at_one_instant: false, units: Units::default() }, None));
+        // Nothing is begun with, and what the append makes is kept all the same, where nobody has kept anything.
+        let cell = options.cache.as_ref().zip(subject.key()).map(|(cache, key)| cache.cell(key));
+        let kept = cell.map(|cell| Keep { cell, since: Since::Nothing, at: options.env.now() });
+        return Ok((Read { state, token: None, at_one_instant: false, units: Units::default() }, kept));
     }
     let now = options.env.now();
     let (Some(cache), Some(key)) = (&options.cache, subject.key()) else { return Ok((subject.load().await?, None)) };
@@ -283,12 +286,12 @@ async fn begin<S: Subject>(subject: &S, options: &Options) -> Result<(Read<S::St
     let kept = cache.begin(&cell, now, load).await?;
     let kept = match (kept, read) {
         (Some(kept), _) => kept,
-        (None, Some(read)) => return Ok((read, Some(Keep { cell, since: 0, at: now }))),
+        (None, Some(read)) => return Ok((read, Some(Keep { cell, since: Since::Kept(0), at: now }))),
         (None, None) => return Ok((subject.load().await?, None)),
     };
     if options.max_age.is_some_and(|most| now.duration_since(kept.at).unsigned_abs() <= most) {
         let read = Read { state: kept.state, token: Some(kept.token), at_one_instant: false, units: Units::default() };
-        return Ok((read, Some(Keep { cell, since: kept.generation, at: kept.at })));
+        return Ok((read, Some(Keep { cell, since: Since::Kept(kept.generation), at: kept.at })));
     }
     match subject.more(kept.state, &kept.token).await {
         // Of another incarnation of the store, or of a table made anew: what is kept is worth nothing.
@@ -296,7 +299,7 @@ async fn begin<S: Subject>(subject: &S, options: &Options) -> Result<(Read<S::St
             cell.clear().await;
             Ok((subject.load().await?, None))
         }
-        read => Ok((read?, Some(Keep { cell, since: kept.generation, at: now }))),
+        read => Ok((read?, Some(Keep { cell, since: Since::Kept(kept.generation), at: now }))),
     }
 }
 
@@ -311,7 +314,7 @@ pub(super) async fn look<S: Subject>(subject: &S, options: &Options) -> Result<S
 /// Where a state goes when its decision is over.
 struct Keep {
     cell: std::sync::Arc<Cell>,
-    since: u64,
+    since: Since,
     /// When it was read.
     at: Timestamp,
 }

@@ -1,5 +1,5 @@
 //! The feed over the index that Equinox's tables have: the entries of every partition in order, by one order of their times, and then the
-//! events of their spans fetched from the newest calf down.
+//! events of their spans fetched from the newest calf down. A partition that has epochs to come holds the others back until they are read.
 //!
 //! An index of the peer's may name events twice, and may have left some out. What this reader has handed over it does not hand over again,
 //! and what was left out between it fetches with what follows. It says so: an index with holes should be rebuilt.
@@ -136,6 +136,16 @@ impl Reached {
     }
 }
 
+/// A partition, as far as it was read: an epoch at a time.
+#[derive(Debug)]
+struct Partition {
+    /// Where it is read on.
+    next: Place,
+    ahead: VecDeque<Ahead>,
+    /// Whether nothing was behind what was read. Before that nothing of the others may go first: what comes is perhaps older.
+    ended: bool,
+}
+
 /// An entry that was read ahead, and the place behind it.
 #[derive(Debug)]
 struct Ahead {
@@ -165,9 +175,8 @@ struct Cursor {
     store: Equinox,
     query: Query,
     reached: Reached,
-    /// The partitions that are read, and where each is read on.
-    ends: BTreeMap<u32, Place>,
-    ahead: VecDeque<Ahead>,
+    /// The partitions that are read.
+    partitions: BTreeMap<u32, Partition>,
     handed: HashMap<String, Handed>,
     ready: VecDeque<Delivery>,
     moved: bool,
@@ -182,8 +191,7 @@ impl Subscription for Cursor {
             if let Some(delivery) = self.ready.pop_front() {
                 return Ok(delivery);
             }
-            if !self.ahead.is_empty() {
-                self.fetch().await?;
+            if self.fetch().await? {
                 continue;
             }
             // Whatever rings from here on may have come too late for this look.
@@ -217,67 +225,77 @@ impl Cursor {
             From::Now => Reached::new(now(&store).await?),
             From::Checkpoint(checkpoint) => Reached::open(&checkpoint)?,
         };
-        let ends = reached.partitions.keys().map(|partition| Ok((*partition, reached.place(*partition)?))).collect::<Result<_>>()?;
-        let (ahead, ready, handed) = (VecDeque::new(), VecDeque::new(), HashMap::new());
-        Ok(Cursor { store, query, reached, ends, ahead, handed, ready, moved: true, looks: 0, pause: SOON, rings })
+        let from = |partition: &u32| Ok((*partition, Partition::from(reached.place(*partition)?)));
+        let partitions = reached.partitions.keys().map(from).collect::<Result<_>>()?;
+        let (ready, handed) = (VecDeque::new(), HashMap::new());
+        Ok(Cursor { store, query, reached, partitions, handed, ready, moved: true, looks: 0, pause: SOON, rings })
     }
 
-    /// What came in every partition; whether anything did.
+    /// What came in every partition of which nothing is ahead; whether anything did, or may at once.
     async fn look(&mut self, freshness: Freshness) -> Result<bool> {
         let op = self.store.side().dynamo().long_op();
-        self.looks += 1;
-        if freshness == Freshness::Strong || self.looks.is_multiple_of(LOOKS) {
+        let idle = self.partitions.values().all(|partition| partition.ahead.is_empty());
+        if idle {
+            self.looks += 1;
+        }
+        if idle && (freshness == Freshness::Strong || self.looks.is_multiple_of(LOOKS)) {
             for partition in self.store.active_epochs(&op, freshness).await?.into_keys() {
                 let place = self.reached.place(partition)?;
-                self.ends.entry(partition).or_insert(place);
+                self.partitions.entry(partition).or_insert_with(|| Partition::from(place));
             }
         }
         let (store, op) = (&self.store, &op);
-        let ends: Vec<(u32, Place)> = self.ends.iter().map(|(partition, from)| (*partition, *from)).collect();
-        let reads = ends.into_iter().map(|(partition, from)| async move {
-            let read = store.read_epoch(op, partition, from, freshness).await?;
-            Ok::<_, Error>((partition, from, read))
+        let dry = self.partitions.iter().filter(|(_, partition)| partition.ahead.is_empty());
+        let dry: Vec<(u32, Place)> = dry.map(|(number, partition)| (*number, partition.next)).collect();
+        let reads = dry.into_iter().map(|(number, from)| async move {
+            let read = store.read_epoch(op, number, from, freshness).await?;
+            Ok::<_, Error>((number, from, read))
         });
         let reads: Vec<_> = stream::iter(reads).buffered(STREAMS).try_collect().await?;
-        let mut of_partitions = Vec::new();
-        let mut at_end = true;
-        for (partition, from, read) in reads {
+        for (number, from, read) in reads {
             // A closed epoch is followed by the next, whatever was read of it.
             let behind = match (read.closed, read.entries.last()) {
                 (true, _) => Place::start_of(from.epoch + 1),
                 (false, Some(last)) => Place { offset: last.place.offset + 1, ..from },
                 (false, None) => from,
             };
-            at_end &= !read.closed;
             let count = read.entries.len();
-            let entries = read.entries.into_iter().zip(1..).map(|(noted, nth)| {
+            let ahead = read.entries.into_iter().zip(1..).map(|(noted, nth)| {
                 let behind = if nth == count { behind } else { Place { offset: noted.place.offset + 1, ..noted.place } };
-                Ahead { partition, noted, behind }
+                Ahead { partition: number, noted, behind }
             });
-            of_partitions.push(entries.collect::<VecDeque<_>>());
+            self.moved |= behind != from || count > 0;
             if behind != from && count == 0 {
-                self.reached.partitions.insert(partition, behind.number());
-                self.moved = true;
+                self.reached.partitions.insert(number, behind.number());
             }
-            self.ends.insert(partition, behind);
+            self.partitions.insert(number, Partition { next: behind, ahead: ahead.collect(), ended: !read.closed });
         }
-        merge(of_partitions, &mut self.ahead);
-        let any = !self.ahead.is_empty();
-        self.moved |= any;
-        Ok(any || !at_end)
+        Ok(self.partitions.values().any(|partition| !partition.ahead.is_empty() || !partition.ended))
     }
 
-    /// The events of the next entries: as many as are to be held, of each stream by one run.
-    async fn fetch(&mut self) -> Result<()> {
+    /// The next entry by one order of the times, those of one partition in their order; none as long as a partition must be read on first.
+    fn first(&mut self) -> Option<&mut VecDeque<Ahead>> {
+        if self.partitions.values().any(|partition| partition.ahead.is_empty() && !partition.ended) {
+            return None;
+        }
+        let ahead = self.partitions.values_mut().map(|partition| &mut partition.ahead).filter(|ahead| !ahead.is_empty());
+        ahead.min_by_key(|ahead| ahead.front().map(|next| next.noted.at))
+    }
+
+    /// The events of the next entries: as many as are to be held, of each stream by one run. False where none may be taken.
+    async fn fetch(&mut self) -> Result<bool> {
         let mut count = 0;
         let mut taken = Vec::new();
-        while let Some(next) = self.ahead.front() {
-            let events = spans(&next.noted.entry).iter().map(|span| span.types.len()).sum::<usize>();
+        while let Some(ahead) = self.first() {
+            let events = ahead.front().map_or(&[][..], |next| spans(&next.noted.entry)).iter().map(|span| span.types.len()).sum::<usize>();
             if count > 0 && count + events > EVENTS {
                 break;
             }
             count += events;
-            taken.extend(self.ahead.pop_front());
+            taken.extend(ahead.pop_front());
+        }
+        if taken.is_empty() {
+            return Ok(false);
         }
         let pieces = self.pieces(&taken);
         let fetched = self.events_of(&taken, &pieces).await?;
@@ -303,7 +321,7 @@ impl Cursor {
             self.reached.partitions.insert(partition, behind.number());
             self.reached.within = None;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What of these entries was not handed over, with what the index left out before it.
@@ -319,7 +337,16 @@ impl Cursor {
                     Some(within) if number == within.span => within.index,
                     _ => span.index,
                 };
-                let Ok(stream) = StreamName::new(&span.stream) else { continue };
+                let Ok(stream) = StreamName::new(&span.stream) else {
+                    tracing::error!(
+                        partition,
+                        place = noted.place.number(),
+                        bytes = span.stream.len(),
+                        "a stream's name is none here: its events are passed over"
+                    );
+                    metrics::counter!("fencepost_equinox_missing_events_total").increment(span.types.len() as u64);
+                    continue;
+                };
                 let (parts, handed) = parts(self.handed.get(&span.stream).copied(), begin.min(span.end())..span.end());
                 if self.handed.len() < REMEMBERED || self.handed.contains_key(&span.stream) {
                     self.handed.insert(span.stream.clone(), handed);
@@ -357,12 +384,7 @@ impl Cursor {
             matching.push(indexes);
         }
         if self.store.options().fed == Fed::Types {
-            let announced = |(piece, indexes): (&Piece, Vec<u64>)| {
-                let at = taken.get(piece.entry).map(|ahead| ahead.noted.at).unwrap_or_default();
-                let known = indexes.into_iter().filter_map(|index| Some((index, piece.event_type(index)?)));
-                known.map(|(index, event_type)| self.store.announced(&piece.stream, index, event_type, at)).collect()
-            };
-            return Ok(pieces.iter().zip(matching).map(announced).collect());
+            return self.announced(taken, pieces, matching).await;
         }
         // What came just now is in Tips; what is read from behind lies mostly in calves.
         let now = self.store.side().dynamo().env().now();
@@ -384,6 +406,32 @@ impl Cursor {
         };
         Ok(pieces.iter().zip(matching).map(of_piece).collect())
     }
+
+    /// What the index tells of each piece. Of what it left out the table tells the types: nobody else will, once the place behind it is reached.
+    async fn announced(&self, taken: &[Ahead], pieces: &[Piece], matching: Vec<Vec<u64>>) -> Result<Vec<Vec<Recorded>>> {
+        let op = self.store.side().dynamo().long_op();
+        let mut all = Vec::with_capacity(pieces.len());
+        for (piece, indexes) in pieces.iter().zip(matching) {
+            let at = taken.get(piece.entry).map(|ahead| ahead.noted.at).unwrap_or_default();
+            let (tags, left_out) = ([Tag::from(&piece.stream)], piece.events.start..piece.types.0.min(piece.events.end));
+            let found = match left_out.is_empty() {
+                true => Vec::new(),
+                false => self.store.types_between(&op, piece.stream.as_str(), left_out.clone()).await?,
+            };
+            let first = left_out.end.saturating_sub(found.len() as u64);
+            let of_table = |index: u64| EventType::new(found.get(usize::try_from(index.checked_sub(first)?).ok()?)?).ok();
+            let known = indexes.into_iter().filter_map(|index| Some((index, piece.event_type(index).or_else(|| of_table(index))?)));
+            let asked = known.filter(|(_, event_type)| self.query.matches(event_type, &tags));
+            all.push(asked.map(|(index, event_type)| self.store.announced(&piece.stream, index, event_type, at)).collect());
+        }
+        Ok(all)
+    }
+}
+
+impl Partition {
+    fn from(next: Place) -> Partition {
+        Partition { next, ahead: VecDeque::new(), ended: false }
+    }
 }
 
 impl Piece {
@@ -397,7 +445,7 @@ impl Piece {
 fn spans(entry: &Entry) -> &[Span] {
     match entry {
         Entry::Ingested(spans) => spans,
-        Entry::Closed | Entry::Other => &[],
+        Entry::Closed | Entry::Other | Entry::Unread => &[],
     }
 }
 
@@ -419,18 +467,6 @@ fn parts(handed: Option<Handed>, span: Range<u64>) -> (Vec<Range<u64>>, Handed) 
     }
     parts.retain(|part| !part.is_empty());
     (parts, now)
-}
-
-/// Entries of several partitions by their times, those of one in their order.
-fn merge(mut of_partitions: Vec<VecDeque<Ahead>>, into: &mut VecDeque<Ahead>) {
-    loop {
-        let earliest = of_partitions
-            .iter_mut()
-            .filter(|entries| !entries.is_empty())
-            .min_by_key(|entries| entries.front().map(|ahead| ahead.noted.at));
-        let Some(next) = earliest.and_then(VecDeque::pop_front) else { return };
-        into.push_back(next);
-    }
 }
 
 /// Where every partition ends now.

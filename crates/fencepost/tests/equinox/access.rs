@@ -53,7 +53,7 @@ impl Decider for Counter {
 fn json(sum: &Sum) -> Vec<u8> {
     serde_json::to_vec(sum).expect("JSON")
 }
-fn of_json(snapshots: &[Snapshot]) -> Option<Sum> {
+pub(crate) fn of_json(snapshots: &[Snapshot]) -> Option<Sum> {
     serde_json::from_slice(&snapshots.iter().find(|snapshot| snapshot.name == "Snapshotted")?.state).ok()
 }
 
@@ -243,6 +243,9 @@ async fn cached_states_are_used_as_the_load_option_says() {
         // Nothing is read first, and nothing is there.
         let first = counter.decide_new(&stream, &1).await.expect("decides");
         assert_eq!(first.units, Units { read: 0.0, write: 1.0, requests: 1 }, "{strategy}");
+        let calls = faults.log().len();
+        assert_eq!(counter.state_within(&stream, Duration::MAX).await.expect("known").sum, 1, "{strategy}");
+        assert_eq!(faults.log().len(), calls, "{strategy}: what it wrote is kept");
         assert_eq!(counter.state(&stream).await.expect("loads").sum, 1);
         // Required: one look at the Tip. Any that is cached: none, and the write saves what came of it.
         let required = counter.decide(&stream, &2).await.expect("decides");

@@ -418,3 +418,29 @@ async fn in_a_storm_every_writer_is_told_the_truth() {
         assert_eq!(calm.verify(&|_| ()).await.expect("verifies").findings, [], "{layout}");
     }
 }
+
+/// Two send the same commit under one id, and one lands between the other's look for the id and its look at the Tip: it is told what was
+/// recorded, and not a conflict with itself.
+#[tokio::test]
+async fn a_commit_id_that_is_recorded_meanwhile_is_no_conflict() {
+    for (layout, _) in WAYS {
+        let bench = Bench::new(layout).await;
+        let once = || two().expect(Expect::Version(1)).commit(CommitId(uuid::Uuid::from_u128(77)));
+        let (first, faults) = (bench.other().await, Faults::new(bench.engine.http_client(), 2));
+        let second = open(layout, faults.http_client()).await.streams();
+        let gate = Gate::new();
+        faults.script(Rule::on("Query").nth(1).pause_before(&gate));
+        let meanwhile = async {
+            gate.reached(1).await;
+            let landed = first.append(&name("User-a"), once()).await.expect("appends");
+            gate.open();
+            landed
+        };
+        let (told, landed) = futures::join!(async { second.append(&name("User-a"), once()).await }, meanwhile);
+        assert_eq!(told.expect("recorded, by another").version, landed.version, "{layout}");
+        assert_eq!(bench.recorded().await, 3, "{layout}");
+        // Another id at the same version is a conflict all the same.
+        let other = two().expect(Expect::Version(1)).commit(CommitId(uuid::Uuid::from_u128(78)));
+        assert!(matches!(second.append(&name("User-a"), other).await, Err(Error::Conflict(_))), "{layout}");
+    }
+}

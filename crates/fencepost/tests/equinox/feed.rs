@@ -3,6 +3,7 @@
 
 mod consumers;
 mod faults;
+mod order;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,18 +24,18 @@ use super::golden::{Item, file};
 use super::name;
 
 /// A store on an engine of its own, and the engine.
-struct Opened {
-    store: Store,
-    client: Client,
-    engine: Engine,
+pub(super) struct Opened {
+    pub(super) store: Store,
+    pub(super) client: Client,
+    pub(super) engine: Engine,
     table: String,
 }
 
-async fn open(table: &str, parameters: &str) -> Opened {
+pub(super) async fn open(table: &str, parameters: &str) -> Opened {
     on(Engine::memory().expect("an engine"), table, parameters).await
 }
 
-async fn on(engine: Engine, table: &str, parameters: &str) -> Opened {
+pub(super) async fn on(engine: Engine, table: &str, parameters: &str) -> Opened {
     let config = aws_sdk_dynamodb::Config::builder().behavior_version(BehaviorVersion::latest()).region(Region::new("local"));
     let config = config.credentials_provider(Credentials::from_keys("a", "b", None)).http_client(engine.http_client());
     let url = format!("memory:?layout=equinox&table={table}{parameters}");
@@ -54,7 +55,7 @@ fn quickly() -> IndexOptions {
     IndexOptions::default().idle(Duration::from_millis(1), Duration::from_millis(5))
 }
 
-async fn catch_up(store: &Store) -> IndexProgress {
+pub(super) async fn catch_up(store: &Store) -> IndexProgress {
     store.index().expect("an index").run(&quickly().until_caught_up(), &|_| ()).await.expect("runs")
 }
 
@@ -72,7 +73,7 @@ async fn from(feed: &dyn Feed, from: From, query: Query) -> (Vec<(Recorded, Chec
     }
 }
 
-async fn fed(store: &Store, query: Query) -> Vec<Recorded> {
+pub(super) async fn fed(store: &Store, query: Query) -> Vec<Recorded> {
     let feed = store.feed().expect("a feed");
     from(&*feed, From::Start, query).await.0.into_iter().map(|(event, _)| event).collect()
 }

@@ -75,8 +75,13 @@ pub(crate) async fn open(table: &str, parameters: &str) -> Opened {
 /// On the embedded engine whatever the environment says: for units.
 pub(crate) async fn embedded(table: &str, parameters: &str) -> Opened {
     let engine = Engine::memory().expect("an engine");
-    let client = Client::from_conf(config().http_client(engine.http_client()).build());
+    let client = client(&engine);
     opened(Place::Engine(engine), client, table.into(), parameters).await
+}
+
+/// As anybody's own.
+pub(crate) fn client(engine: &Engine) -> Client {
+    Client::from_conf(config().http_client(engine.http_client()).build())
 }
 
 async fn opened(place: Place, client: Client, table: String, parameters: &str) -> Opened {

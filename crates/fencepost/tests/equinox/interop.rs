@@ -294,7 +294,7 @@ async fn never_more_units_than_equinox_js() {
             both.ask("add_bodies", args).await.expect("equinox-js adds");
             let theirs = both.js.units().await;
             let store = both.store(&format!("&tip_bytes={}", kib * 1024)).await;
-            let (streams, stream) = (store.streams(), name(&format!("Counter-ours_{kind}_{kib}")));
+            let (streams, stream) = (store.streams(), name(&format!("Counter-fence_{kind}_{kib}")));
             let mut ours = Units::default();
             for (n, (noise, text)) in (0..).zip(noise.iter().zip(&text)) {
                 let body = if kind == "raw" { noise.clone() } else { json!({ "by": 1, "pad": text }).to_string().into_bytes() };
@@ -320,7 +320,7 @@ async fn never_more_units_than_equinox_js() {
         let counter = category(store.streams(), strategy).eventual();
         let mut ours = Units::default();
         for _ in 0..60 {
-            ours += add(&counter, &format!("Counter-ours_{strategy}"), 1).await;
+            ours += add(&counter, &format!("Counter-fence_{strategy}"), 1).await;
         }
         println!("{strategy}: {theirs} against our {ours}");
         assert!(
@@ -334,6 +334,6 @@ async fn never_more_units_than_equinox_js() {
         both.js.units().await
     };
     let ours =
-        both.store("").await.streams().load(&name("Counter-ours_raw_4"), LoadOptions::default().eventual()).await.expect("loads").units;
+        both.store("").await.streams().load(&name("Counter-fence_raw_4"), LoadOptions::default().eventual()).await.expect("loads").units;
     assert!(ours.read <= theirs.read, "a whole load: {ours} against {theirs}");
 }

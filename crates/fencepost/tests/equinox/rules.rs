@@ -102,6 +102,9 @@ async fn read_the_union() {
         assert!(!tip["etag"].as_s().expect("an etag").is_empty() && n(&tip, "b") <= 2_147_483_647, "{stream}");
         let again = streams.load(&name(stream), LoadOptions::default()).await.expect("loads");
         assert_eq!(again.events[..loaded.events.len()], loaded.events[..], "{stream}: without harm");
+        let last = again.events.last().expect("events");
+        assert_eq!((last.event_type.as_str(), last.data.as_ref()), ("Noted", &br#"{"text":"more"}"#[..]), "{stream}");
+        assert_eq!(list(&tip, "e").len(), list(&tip, "c").len(), "{stream}");
         appended += 1;
     }
     assert!(appended > 40, "{appended} streams");

@@ -15,6 +15,7 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use serde::{Deserialize, Serialize};
 
 use crate::dynamo::item::{Item, Value};
+use crate::dynamo::table::StreamView;
 use crate::dynamo::{Dynamo, Op, Timeouts};
 use crate::error::{Error, Reason, Refused, Result};
 
@@ -117,7 +118,7 @@ pub(crate) struct Record {
     pub(crate) change: Change,
     /// When, by the service's clock, in microseconds since 1970, to the second.
     pub(crate) at: u64,
-    /// The item after the change; empty where the view does not have it.
+    /// The item after the change; empty where it was deleted.
     pub(crate) image: Item,
 }
 
@@ -138,12 +139,17 @@ impl Dynamo {
         })
     }
 
-    /// The name of a table's stream.
+    /// The name of a table's stream. One without new images would be read to its end, and nothing found in it.
     pub(crate) async fn stream_of(&self, op: &Op, table: &str) -> Result<String> {
-        self.stream_name(op, table).await?.ok_or_else(|| {
-            let message = format!("table {table} has no stream, and its index is built from one (NEW_IMAGE): switch it on");
-            Error::unavailable(Reason::Differs, message)
-        })
+        let differs = |why: &str| Error::unavailable(Reason::Differs, format!("table {table} has {why}"));
+        match self.stream_name(op, table).await? {
+            Some((stream, view)) if view.holds(StreamView::NewImage) => Ok(stream),
+            Some(_) => Err(differs(
+                "a stream without new images, and its index is built from them: switch it off, and on again with NEW_IMAGE; \
+                 then `fencepost index rebuild`",
+            )),
+            None => Err(differs("no stream, and its index is built from one (NEW_IMAGE): switch it on")),
+        }
     }
 
     /// Every shard that the stream still knows.
@@ -199,7 +205,8 @@ impl Dynamo {
         };
         match self.repeat(op, || request.clone().send(), own).await?.0 {
             Ok(page) => {
-                let records = page.records.unwrap_or_default().into_iter().filter_map(record).collect();
+                let records = page.records.unwrap_or_default().into_iter().map(record).collect::<Result<Vec<_>>>()?;
+                let records = records.into_iter().flatten().collect();
                 Ok(Read::Page { records, next: page.next_shard_iterator.filter(|next| !next.is_empty()).map(Cursor) })
             }
             Err(GetRecordsError::ExpiredIteratorException(_)) => Ok(Read::Expired),
@@ -208,15 +215,21 @@ impl Dynamo {
     }
 }
 
-fn record(record: aws_sdk_dynamodbstreams::types::Record) -> Option<Record> {
+/// None where it says nothing. One that should hold an item and does not must not be passed over: what it announces would be lost.
+fn record(record: aws_sdk_dynamodbstreams::types::Record) -> Result<Option<Record>> {
     let change = match record.event_name {
         Some(OperationType::Insert) => Change::Insert,
         _ => Change::Other,
     };
-    let changed = record.dynamodb?;
+    let (Some(changed), is_deletion) = (record.dynamodb, record.event_name == Some(OperationType::Remove)) else { return Ok(None) };
+    let Some(sequence) = changed.sequence_number else { return Ok(None) };
+    if changed.new_image.is_none() && !is_deletion {
+        let message = format!("record {sequence} of the stream has no new image: the table's stream must be NEW_IMAGE");
+        return Err(Error::unavailable(Reason::Differs, message));
+    }
     let at = changed.approximate_creation_date_time.map_or(0, |at| u64::try_from(at.as_nanos() / 1_000).unwrap_or(0));
     let image = changed.new_image.unwrap_or_default().into_iter().map(|(name, value)| (name, own(value))).collect();
-    Some(Record { sequence: Sequence(changed.sequence_number?), change, at, image })
+    Ok(Some(Record { sequence: Sequence(sequence), change, at, image }))
 }
 
 /// The two services have types of their own for the same values.
@@ -238,6 +251,22 @@ fn own(value: AttributeValue) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_that_should_hold_an_item_and_does_not_is_an_error_and_no_silence() {
+        use aws_sdk_dynamodbstreams::types::{Record as Wire, StreamRecord};
+        let of = |operation: OperationType, image: bool| {
+            let changed = StreamRecord::builder().sequence_number("7");
+            let changed = if image { changed.new_image("p", AttributeValue::S("Cart-1".into())) } else { changed };
+            record(Wire::builder().event_name(operation).dynamodb(changed.build()).build())
+        };
+        for operation in [OperationType::Insert, OperationType::Modify] {
+            let error = of(operation.clone(), false).expect_err("KEYS_ONLY").to_string();
+            assert!(error.contains("record 7") && error.contains("NEW_IMAGE"), "{error}");
+            assert_eq!(of(operation, true).expect("reads").expect("a record").image.len(), 1);
+        }
+        assert!(of(OperationType::Remove, false).expect("reads").expect("a record").image.is_empty());
+    }
 
     #[test]
     fn sequences_order_as_numbers_whatever_their_length() {

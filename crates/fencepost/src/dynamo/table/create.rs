@@ -102,10 +102,11 @@ impl Dynamo {
         Ok((here.clone(), others.collect()))
     }
 
-    /// The name of its stream, where it has one: by one request, which its readers may make.
+    /// The name of its stream and what that holds, where it has one: by one request, which its readers may make.
     #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the indexer reads streams"))]
-    pub(crate) async fn stream_name(&self, op: &Op, name: &str) -> Result<Option<String>> {
-        Ok(described(self.table(op, name).await?.ok_or_else(|| missing(name))?).stream_arn)
+    pub(crate) async fn stream_name(&self, op: &Op, name: &str) -> Result<Option<(String, StreamView)>> {
+        let found = described(self.table(op, name).await?.ok_or_else(|| missing(name))?);
+        Ok(found.stream_arn.zip(found.stream))
     }
 
     async fn table(&self, op: &Op, name: &str) -> Result<Option<TableDescription>> {

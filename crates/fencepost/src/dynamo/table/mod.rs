@@ -296,7 +296,7 @@ impl StreamView {
         }
     }
     /// Whether its records hold all that those of `other` do: each holds the key.
-    fn holds(self, other: StreamView) -> bool {
+    pub(in crate::dynamo) fn holds(self, other: StreamView) -> bool {
         self == other || self == StreamView::NewAndOldImages || other == StreamView::KeysOnly
     }
 }

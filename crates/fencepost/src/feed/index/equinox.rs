@@ -315,8 +315,14 @@ impl Indexed {
             loop {
                 let read = store.read_epoch(op, partition, place, Freshness::Strong).await?;
                 for noted in &read.entries {
-                    let Entry::Ingested(spans) = &noted.entry else { continue };
-                    spans.iter().for_each(|span| self.take(span));
+                    match &noted.entry {
+                        Entry::Ingested(spans) => spans.iter().for_each(|span| self.take(span)),
+                        Entry::Unread => {
+                            let problem = format!("event {} cannot be read: `index rebuild` puts again what it named", noted.place.offset);
+                            self.find(&format!("$AppendsEpoch-{partition}_{}", noted.place.epoch), problem);
+                        }
+                        Entry::Closed | Entry::Other => {}
+                    }
                 }
                 place.offset = u32::try_from(read.version).unwrap_or(u32::MAX);
                 if !read.closed {
@@ -330,7 +336,12 @@ impl Indexed {
     }
 
     fn take(&mut self, span: &Span) {
-        self.covered.entry(span.stream.clone()).or_default().add(span.index..span.end());
+        let new = self.covered.entry(span.stream.clone()).or_default().add(span.index..span.end());
+        let twice = span.types.len() as u64 - new;
+        if twice > 0 {
+            let problem = format!("{twice} of the events {} to {} are in the index twice", span.index, span.end().saturating_sub(1));
+            self.find(&span.stream, problem);
+        }
     }
     fn lacking(&self, span: &Span) -> Vec<Range<u64>> {
         let range = span.index..span.end();

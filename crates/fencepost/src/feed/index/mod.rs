@@ -189,7 +189,8 @@ impl Index {
     }
 
     /// Says how far a consumer is for one of Propulsion's to go on from there, in the dialect of F#: an event of its own so often, a snapshot
-    /// between. What was handed over of an entry that is not whole comes there once more.
+    /// between. What was handed over of an entry that is not whole comes there once more. It lies in the index table, which an indexer's
+    /// rights let write, and those of a reader or writer do not.
     pub async fn save_peer_checkpoint(&self, group: &str, checkpoint: &Checkpoint, every: Duration) -> Result<()> {
         equinox::save_peer_checkpoint(self.of_peer()?, group, checkpoint, every).await
     }
@@ -220,7 +221,7 @@ impl Index {
     }
 
     /// Reads the whole log and the whole index, and names every difference: commits that one has and the other has not, commits that are
-    /// in the index twice or before one that they follow. Commits that were appended since it began are not compared.
+    /// in the index twice or, but for Propulsion's index, before one that they follow. Commits that were appended since it began are not compared.
     /// `progress` hears the number of items read so far. Holds some 100 bytes of every commit in memory; where the index names streams and
     /// how far they are, of every stream.
     pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {

@@ -192,6 +192,12 @@ impl Equinox {
             return Ok(Some(committed));
         }
         if let Some(from) = commit.missed(run.tip.as_ref()).map_err(sure)? {
+            // What moved the stream since the first look may be this very commit, sent by another.
+            if commit.once
+                && let Some(known) = self.once().find(op, commit.stream, commit.id).await.map_err(sure)?
+            {
+                return self.found(op, commit, &known).map(Some).map_err(sure);
+            }
             return Err(sure(self.conflict(op, commit, run, from).await.map_err(sure)?));
         }
         let before = run.tip.as_ref().map_or(0, |tip| tip.batch.next);
@@ -273,9 +279,9 @@ impl Equinox {
             return known.map(|known| self.found(op, commit, &known)).transpose();
         }
         let Some(tip) = &run.tip else { return Ok(None) };
-        let events = self.stored_from(op, commit.stream, began, Some(tip)).await?;
+        let (first, events) = self.stored_from(op, commit.stream, began, tip).await?;
         let says_so = |version: u64| {
-            let at = usize::try_from(version.saturating_sub(began)).ok()?;
+            let at = usize::try_from(version.checked_sub(first)?).ok()?;
             Some(commit.says(events.get(at..at.checked_add(commit.stored.len())?)?))
         };
         let is_here = |version: &u64| says_so(*version) == Some(true);

@@ -60,6 +60,8 @@ pub(crate) enum Entry {
     Closed,
     /// Not known, and of no meaning here.
     Other,
+    /// It should say something, and nobody can tell what.
+    Unread,
 }
 
 /// Both keys must be there, or F# never gets past it; without one it is read all the same.
@@ -168,8 +170,10 @@ pub(super) fn whole_item(item: &Item) -> Option<Whole> {
     Some(Whole { span: Span { stream: stream.into(), index, types }, last })
 }
 
+/// One for every event, where those are there too: more are passed over, as whoever reads them does.
 fn types(item: &Item) -> Option<Vec<String>> {
-    item.maybe_list(TYPES).ok()?.unwrap_or_default().iter().map(|kind| kind.as_s().ok().cloned()).collect()
+    let events = item.maybe_list(EVENTS).ok()?.map_or(usize::MAX, <[_]>::len);
+    item.maybe_list(TYPES).ok()?.unwrap_or_default().iter().take(events).map(|kind| kind.as_s().ok().cloned()).collect()
 }
 
 /// What an event of an epoch's stream says.
@@ -255,6 +259,10 @@ mod tests {
         ] {
             assert_eq!(span(&nothing), None, "{nothing:?}");
         }
+        let mut longer = image("Cart-1", 2, Some(1), &["A", "B", "C"]);
+        longer.insert("e".into(), Value::L(vec![Value::M(Item::new()), Value::M(Item::new())]));
+        assert_eq!(span(&longer), Some(span_of("Cart-1", 1, &["B"])), "more types than events");
+        assert_eq!(whole_item(&longer).map(|whole| whole.span), Some(span_of("Cart-1", 0, &["A", "B"])));
         let mut trimmed = image("Cart-1", 5, Some(2), &[]);
         trimmed.remove("c");
         assert_eq!(span(&trimmed), None, "a trim of F#'s takes the types away");

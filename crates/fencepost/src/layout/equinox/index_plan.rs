@@ -41,7 +41,7 @@ impl Ends {
         match entry {
             Entry::Ingested(spans) => spans.iter().for_each(|span| self.reach(span)),
             Entry::Closed => self.closed = true,
-            Entry::Other => {}
+            Entry::Other | Entry::Unread => {}
         }
     }
     pub(super) fn reach(&mut self, span: &Span) {

@@ -8,10 +8,10 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 
 use super::index::{self, Entry, Place, Whole};
-use super::item::{self, HASH, RANGE, Stored, TIP, Tip};
+use super::item::{self, Batch, HASH, RANGE, Stored, TIP, Tip};
 use super::read::{identity, recorded};
 use super::{Equinox, LAYOUT};
-use crate::dynamo::item::{Item, number, text};
+use crate::dynamo::item::{number, text};
 use crate::dynamo::{Find, Freshness, Op, Range as Keys};
 use crate::error::{Error, Reason, Result};
 use crate::event::{EventType, Metadata, Recorded, StreamName, Tag};
@@ -49,11 +49,12 @@ pub(crate) enum First {
 }
 
 impl Equinox {
-    /// The active epoch of each partition that was ever started. Before anything was, there is partition 0.
+    /// The active epoch of each partition that was ever started, and of partition 0, of which equinox-js never says so.
     pub(crate) async fn active_epochs(&self, op: &Op, freshness: Freshness) -> Result<BTreeMap<u32, u32>> {
         let tip = self.index().tip(op, &index::active_stream()?, freshness).await?;
-        let active = self.active_by(op, tip.as_ref()).await?;
-        Ok(if active.is_empty() { BTreeMap::from([(0, 0)]) } else { active })
+        let mut active = self.active_by(op, tip.as_ref()).await?;
+        active.entry(0).or_insert(0);
+        Ok(active)
     }
 
     /// What this Tip says of the active epochs.
@@ -62,12 +63,13 @@ impl Equinox {
         let active = if index::has_snapshot(tip) {
             index::active(&tip.unfolds, &tip.batch.events)
         } else {
-            index::active(&[], &self.index().stored_from(op, &stream, 0, Some(tip)).await?)
+            index::active(&[], &self.index().stored_from(op, &stream, 0, tip).await?.1)
         };
         active.map_err(|m| Error::corrupt(LAYOUT, format!("{stream}: {}", m.0)))
     }
 
     /// An epoch from a place in it on. A Tip that is a moment old will do for whoever asks again; what is behind it is read strongly.
+    /// An entry that cannot be decoded is told and stands for nothing: it would stop everybody, for good.
     pub(crate) async fn read_epoch(&self, op: &Op, partition: u32, from: Place, freshness: Freshness) -> Result<EpochRead> {
         let (index, stream) = (self.index(), index::epoch_stream(partition, from.epoch)?);
         let Some(tip) = index.tip(op, &stream, freshness).await? else { return Ok(EpochRead::default()) };
@@ -79,13 +81,20 @@ impl Equinox {
             if lowest < tip.batch.base() { index.calves_down_to(op, &stream, lowest, &tip, Freshness::Strong).await? } else { Vec::new() };
         batches.push(tip.batch.clone());
         let mut read = EpochRead { version, tip: Some(tip), ..EpochRead::default() };
+        let mut time = Timestamp::UNIX_EPOCH;
         for (at, stored) in batches.iter().flat_map(|batch| (batch.base()..).zip(&batch.events)).filter(|(at, _)| *at >= lowest) {
             let corrupt = |why: String| Error::corrupt(LAYOUT, format!("{stream}, event {at}: {why}"));
-            let entry = index::entry(stored).map_err(|m| corrupt(m.0))?;
-            read.closed = entry == Entry::Closed;
+            let entry = index::entry(stored);
+            read.closed = entry == Ok(Entry::Closed);
+            // One that does not say when stands where the one before it does.
+            time = stored.at().unwrap_or(time);
             if at >= offset {
                 let offset = u32::try_from(at).map_err(|_| corrupt("more events than an epoch can have".into()))?;
-                let time = stored.read().map_err(|m| corrupt(m.0))?.at;
+                let entry = entry.unwrap_or_else(|malformed| {
+                    tracing::error!(%stream, event = at, why = malformed.0, "an entry of the index cannot be read, and is passed over: run `fencepost index rebuild`");
+                    metrics::counter!("fencepost_equinox_unread_entries_total").increment(1);
+                    Entry::Unread
+                });
                 read.entries.push(Noted { place: Place { offset, ..from }, at: time, entry });
             }
         }
@@ -96,30 +105,29 @@ impl Equinox {
     async fn stored_between(
         &self,
         op: &Op,
-        stream: &StreamName,
+        stream: &str,
         wanted: Range<u64>,
         first: First,
         fresh: Freshness,
     ) -> Result<Vec<(u64, Stored)>> {
         let mut found = Vec::new();
-        let mut take = |item: &Item| -> Result<(u64, u64)> {
-            let batch = item::batch(item)?;
+        let mut take = |batch: Batch| -> (u64, u64) {
             let (base, next) = (batch.base(), batch.next);
             found.extend((base..).zip(batch.events).filter(|(index, _)| wanted.contains(index)));
-            Ok((base, next))
+            (base, next)
         };
-        let tip = async || self.dynamo().get(op, self.table(), item::key(stream.as_str(), TIP), fresh).await;
+        let tip = async || self.dynamo().get(op, self.table(), item::key(stream, TIP), fresh).await;
         let (mut lowest, mut highest) = (wanted.end, wanted.start);
         if first == First::Tip
             && let Some(tip) = tip().await?
         {
-            lowest = lowest.min(take(&tip)?.0);
+            lowest = lowest.min(take(item::batch(&tip)?).0);
             highest = wanted.end;
         }
         for table in [self.table(), self.archive()] {
-            let mut find = Find { freshness: fresh, reverse: true, ..Find::new(table, HASH, text(stream.as_str())) };
+            let mut find = Find { freshness: fresh, reverse: true, ..Find::new(table, HASH, text(stream)) };
             find = find.range(Keys::Before(RANGE.into(), number(lowest)));
-            let (mut start, mut limit) = (None, 1);
+            let (mut start, mut limit, mut archive_below) = (None, 1, (table == self.archive()).then_some(lowest));
             while lowest > wanted.start {
                 find.limit = Some(limit);
                 let (items, after) = match self.dynamo().page(op, &find, start).await {
@@ -127,8 +135,15 @@ impl Equinox {
                     Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing && table == self.archive() => break,
                     page => page?,
                 };
+                if let Some(below) = archive_below.take() {
+                    let reached = items.first().map(item::batch).transpose()?.map_or(0, |batch| batch.next);
+                    if let Some(tip) = self.archive_tip(op, stream, reached, below).await? {
+                        let (base, next) = take(tip);
+                        (lowest, highest) = (lowest.min(base), highest.max(next));
+                    }
+                }
                 for item in &items {
-                    let (base, next) = take(item)?;
+                    let (base, next) = take(item::batch(item)?);
                     (lowest, highest) = (lowest.min(base), highest.max(next));
                     // As many more as hold the rest, if they are as full as this one.
                     limit = i32::try_from((lowest.saturating_sub(wanted.start)).div_ceil((next - base).max(1)))
@@ -144,7 +159,7 @@ impl Equinox {
         if highest < wanted.end
             && let Some(tip) = tip().await?
         {
-            take(&tip)?;
+            take(item::batch(&tip)?);
         }
         found.sort_by_key(|(index, _)| *index);
         found.dedup_by_key(|(index, _)| *index);
@@ -152,7 +167,7 @@ impl Equinox {
     }
 
     /// The types of these events, in order, as many as follow each other up to the last: what is before them is pruned.
-    pub(super) async fn types_between(&self, op: &Op, stream: &StreamName, wanted: Range<u64>) -> Result<Vec<String>> {
+    pub(crate) async fn types_between(&self, op: &Op, stream: &str, wanted: Range<u64>) -> Result<Vec<String>> {
         let found = self.stored_between(op, stream, wanted.clone(), First::Tip, Freshness::Strong).await?;
         let mut types: Vec<String> = Vec::new();
         for (index, stored) in found.into_iter().rev() {
@@ -169,9 +184,9 @@ impl Equinox {
     pub(crate) async fn events_between(&self, op: &Op, stream: &StreamName, wanted: Range<u64>, first: First) -> Result<Vec<Recorded>> {
         let count = wanted.end.saturating_sub(wanted.start);
         // Events never change: a copy that is a moment old will do, if it has all.
-        let mut found = self.stored_between(op, stream, wanted.clone(), first, Freshness::Eventual).await?;
+        let mut found = self.stored_between(op, stream.as_str(), wanted.clone(), first, Freshness::Eventual).await?;
         if (found.len() as u64) < count {
-            found = self.stored_between(op, stream, wanted.clone(), First::Tip, Freshness::Strong).await?;
+            found = self.stored_between(op, stream.as_str(), wanted.clone(), First::Tip, Freshness::Strong).await?;
         }
         if (found.len() as u64) < count {
             let lacking = count - found.len() as u64;

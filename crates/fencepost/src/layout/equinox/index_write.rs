@@ -5,6 +5,7 @@
 //! itself and put in its place, where the peer's indexer stops for good or leaves a hole. A lost answer needs no thought: what it put is
 //! found when the epoch is read again.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use uuid::Uuid;
 use super::Equinox;
 use super::index::{self, Place, Span};
 use super::index_plan::{Batch, Closing, Ends, Missing, Next, cut};
+use super::index_read::EpochRead;
 use super::item::{self, Stored, Tip, Unfold};
 use super::plan::{Addition, Sync, WRITES_BY, sync};
 use crate::dynamo::{Freshness, Op, Outcome, Verdict};
@@ -99,6 +101,14 @@ fn digest(stream: &str) -> u128 {
 }
 
 impl Partition {
+    fn read(&mut self, read: EpochRead) {
+        self.tip = read.tip;
+        if self.since.is_none() && self.back == self.epoch {
+            self.since = read.entries.first().map(|entry| entry.at);
+        }
+        read.entries.iter().for_each(|entry| self.ends.take(&entry.entry));
+        self.ends.closed = read.closed;
+    }
     fn take(&mut self, stream: &Ends) {
         for (name, end) in &stream.of {
             let known = self.earlier.entry(digest(name)).or_insert(0);
@@ -158,15 +168,17 @@ impl Equinox {
         let mut put = Put::default();
         let mut races = 0;
         while races < RACES {
-            // Taken out while it is worked on: after an error it is read again.
-            let mut state = match known.take() {
+            let state = match &mut *known {
                 Some(state) => state,
-                None => self.load_partition(op, partition).await?,
+                none => none.insert(self.load_partition(op, partition).await?),
             };
+            // In its place: whatever was read when the time is up or a call fails, nobody reads again.
             while state.ends.closed {
-                self.advance(op, partition, &mut state).await?;
+                self.advance(op, partition, state).await?;
             }
-            self.look_around(op, partition, &mut state, &batch).await?;
+            self.look_around(op, partition, state, &batch).await?;
+            // Taken out while it is written to: after an error it is read again.
+            let Some(mut state) = known.take() else { continue };
             let next = batch.next(&state.ends, |stream| state.earlier.get(&digest(stream)).copied());
             let (mut add, mut app, breaks) = match next {
                 Next::Nothing => {
@@ -235,22 +247,19 @@ impl Equinox {
         let offset = state.tip.as_ref().map_or(0, |tip| tip.batch.next);
         let from = Place { epoch: state.epoch, offset: u32::try_from(offset).unwrap_or(u32::MAX) };
         let read = self.read_epoch(op, partition, from, Freshness::Strong).await?;
-        state.tip = read.tip;
-        if state.since.is_none() && state.back == state.epoch {
-            state.since = read.entries.first().map(|entry| entry.at);
-        }
-        read.entries.iter().for_each(|entry| state.ends.take(&entry.entry));
-        state.ends.closed = read.closed;
+        state.read(read);
         Ok(())
     }
 
-    /// Behind a closed epoch.
+    /// Behind a closed epoch: all of the step or, where it is interrupted, nothing.
     async fn advance(&self, op: &Op, partition: u32, state: &mut Partition) -> Result<()> {
+        let read = self.read_epoch(op, partition, Place::start_of(state.epoch + 1), Freshness::Strong).await?;
         let ends = std::mem::take(&mut state.ends);
         state.take(&ends);
         state.epoch += 1;
         (state.tip, state.started) = (None, false);
-        self.read_on(op, partition, state).await
+        state.read(read);
+        Ok(())
     }
 
     /// Finds how far the index is with each stream that is announced: by epochs before this one, then by other partitions.
@@ -267,19 +276,18 @@ impl Equinox {
                 break;
             }
             let mut others = self.0.known.others.lock().await;
-            let mut there = match others.remove(&other) {
-                Some(there) => there,
-                None => self.load_partition(op, other).await?,
+            let there = match others.entry(other) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(vacant) => vacant.insert(self.load_partition(op, other).await?),
             };
-            self.read_on(op, other, &mut there).await?;
+            self.read_on(op, other, there).await?;
             while there.ends.closed {
-                self.advance(op, other, &mut there).await?;
+                self.advance(op, other, there).await?;
             }
-            self.look_back(op, other, &mut there, &unknown).await?;
+            self.look_back(op, other, there, &unknown).await?;
             for wanted in &unknown {
                 state.earlier.extend(there.end_of(wanted).map(|end| (wanted.1, end)));
             }
-            others.insert(other, there);
         }
         Ok(())
     }
@@ -306,7 +314,7 @@ impl Equinox {
     /// What nothing announced: the table has it, unless it is pruned.
     async fn look_for(&self, op: &Op, batch: &mut Batch, missing: Vec<Missing>) -> Result<u64> {
         let reads = missing.into_iter().map(|Missing { stream, events }| async move {
-            let types = self.types_between(op, &StreamName::new(&stream)?, events.clone()).await?;
+            let types = self.types_between(op, &stream, events.clone()).await?;
             Ok::<_, Error>((stream, events, types))
         });
         let found: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;

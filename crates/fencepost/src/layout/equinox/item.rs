@@ -100,6 +100,8 @@ pub(super) struct Tip {
     /// Empty where none was written.
     pub(super) etag: String,
     pub(super) marks: Marks,
+    /// Whether there are as many types as events: where there are more, nothing can be appended to the list of them.
+    pub(super) even: bool,
 }
 
 pub(super) fn key(stream: &str, index: u64) -> Item {
@@ -151,8 +153,10 @@ pub(super) fn tip(item: &Item) -> Result<Tip> {
             None | Some(Value::Null(_)) => &[][..],
             Some(_) => item.maybe_list(UNFOLDS)?.unwrap_or_default(),
         };
+        let even = item.maybe_list(TYPES)?.map_or(0, <[_]>::len) == batch.events.len();
         Ok(Tip {
             batch,
+            even,
             unfolds: unfolds.iter().filter_map(unfold).collect(),
             appended: item.maybe_number(APPENDED)?.unwrap_or(0),
             calved: item.maybe_number(CALVED)?.unwrap_or(0),
@@ -261,6 +265,10 @@ impl Read1 {
 }
 
 impl Stored {
+    /// When it was recorded, as far as it says so.
+    pub(super) fn at(&self) -> Option<Timestamp> {
+        moment(self.map.maybe_text(TIME).ok()??).ok()
+    }
     pub(super) fn read(&self) -> Result<Read1, Malformed> {
         let at = moment(self.map.maybe_text(TIME)?.unwrap_or(YEAR_ONE))?;
         let data = bytes(&self.map, DATA, DATA_ENCODING)?.unwrap_or_default();
@@ -284,7 +292,11 @@ impl Stored {
 impl Unfold {
     /// The event that it is a copy of, if it is one.
     pub(super) fn as_event(&self) -> Option<Stored> {
-        self.map.contains_key(IS_EVENT).then(|| Stored { kind: self.kind.clone(), map: self.map.clone() })
+        self.map.contains_key(IS_EVENT).then(|| self.copied())
+    }
+    /// The event that it is a copy of, if it is one: F# does not say so.
+    pub(super) fn copied(&self) -> Stored {
+        Stored { kind: self.kind.clone(), map: self.map.clone() }
     }
     /// The state.
     pub(super) fn state(&self) -> Result<Bytes, Malformed> {

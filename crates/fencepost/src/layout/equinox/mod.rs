@@ -37,7 +37,7 @@ pub(crate) use self::index_plan::Covered;
 pub(crate) use self::index_read::{First, Noted};
 #[cfg(feature = "streams")]
 pub(crate) use self::index_write::Put;
-use self::item::{Stored, Tip};
+use self::item::{Stored, Tip, Unfold};
 use self::plan::Limits;
 pub use self::prune::Pruned;
 #[cfg(feature = "streams")]
@@ -76,10 +76,8 @@ struct Inner {
 
 impl Equinox {
     pub(crate) fn open(dynamo: Dynamo, options: Options) -> Equinox {
-        let weight = |_: &String, tip: &Arc<Tip>| {
-            u32::try_from(tip.batch.events.iter().map(Stored::estimate).sum::<u64>() + 256).unwrap_or(u32::MAX)
-        };
-        let tips = moka::sync::Cache::builder().max_capacity(REMEMBERED).weigher(weight).build();
+        let weigh = |_: &String, tip: &Arc<Tip>| weight(tip);
+        let tips = moka::sync::Cache::builder().max_capacity(REMEMBERED).weigher(weigh).build();
         let side = Side::new(dynamo, &options.side, "main", Made::WhenNeeded);
         Equinox(Arc::new(Inner {
             options,
@@ -149,13 +147,13 @@ impl Equinox {
         self.0.has_once.get_or_try_init(make).await.map(|_| ())
     }
 
-    /// The stored events from this index on.
-    async fn stored_from(&self, op: &Op, stream: &StreamName, from: u64, tip: Option<&Tip>) -> Result<Vec<Stored>> {
-        let Some(tip) = tip else { return Ok(Vec::new()) };
+    /// The stored events from this index on, and the index of the first: a later one, where what is missing is ignored.
+    async fn stored_from(&self, op: &Op, stream: &StreamName, from: u64, tip: &Tip) -> Result<(u64, Vec<Stored>)> {
         let mut batches = self.calves_down_to(op, stream, from, tip, Freshness::Strong).await?;
         batches.push(tip.batch.clone());
         let events = batches.into_iter().flat_map(|batch| (batch.base()..).zip(batch.events));
-        Ok(events.filter(|(index, _)| *index >= from).map(|(_, event)| event).collect())
+        let events: Vec<Stored> = events.filter(|(index, _)| *index >= from).map(|(_, event)| event).collect();
+        Ok((tip.batch.next - events.len() as u64, events))
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {
@@ -174,6 +172,13 @@ impl Equinox {
             bodies: Bodies::Bytes,
         }
     }
+}
+
+/// What a remembered Tip takes, nearly: unfolds too, which may be most of it.
+fn weight(tip: &Tip) -> u32 {
+    let events = tip.batch.events.iter().map(Stored::estimate).sum::<u64>();
+    let unfolds = tip.unfolds.iter().map(Unfold::estimate).sum::<u64>();
+    u32::try_from(events + unfolds + 256).unwrap_or(u32::MAX)
 }
 
 /// What one Tip holds in one append: a stream's name, a type and the item's own numbers take less than a kilobyte.
@@ -207,5 +212,31 @@ impl StreamStore for Equinox {
 
     fn read<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
         self.read_lazily(stream, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rolling state is all that its Tip has: by events alone a quarter of a million of them would be remembered, however large.
+    #[test]
+    fn a_remembered_tip_weighs_what_its_unfolds_do_too() {
+        let of = |state: usize| Tip {
+            batch: item::Batch { next: 0, events: Vec::new() },
+            unfolds: vec![item::unfold("Snapshotted", 0, &noise(state), jiff::Timestamp::UNIX_EPOCH)],
+            appended: 0,
+            calved: 0,
+            etag: String::new(),
+            marks: Default::default(),
+            even: true,
+        };
+        assert!((10_000..10_500).contains(&weight(&of(10_000))), "{}", weight(&of(10_000)));
+        assert!(weight(&of(10)) < 500);
+    }
+
+    fn noise(bytes: usize) -> Vec<u8> {
+        let env = crate::env::Env::seeded(1);
+        (0..bytes).map(|_| u8::try_from(env.below(256)).unwrap_or(0)).collect()
     }
 }

@@ -101,8 +101,10 @@ pub(super) fn sync(table: &str, stream: &str, seen: Option<&Tip>, add: Addition,
             let none = || Value::L(Vec::new());
             if appended > 0 {
                 terms = terms.name("#e", EVENTS).name("#c", TYPES);
-                terms = terms.value(":n", number(tip.batch.next)).value(":e", new_events).value(":c", new_types);
-                if calves || current.is_empty() {
+                terms = terms.value(":n", number(tip.batch.next));
+                let (events, types) = if seen.even { (new_events, new_types) } else { item::lists(&tip.batch.events) };
+                terms = terms.value(":e", events).value(":c", types);
+                if calves || current.is_empty() || !seen.even {
                     set += ", #n = :n, #e = :e, #c = :c";
                 } else {
                     // Somebody may have taken the lists away, and left the rest.
@@ -139,6 +141,7 @@ fn after(stream: &str, seen: Option<&Tip>, add: &Addition, calves: bool) -> Tip 
         calved: clamped(calved, own),
         etag: add.etag.clone(),
         marks: Default::default(),
+        even: seen.is_none_or(|tip| tip.even) || calves || !add.events.is_empty(),
     };
     // In what is left of the last kilobyte, or in what equinox-js would have written besides.
     let bytes = size(&item::tip_item(stream, &tip));

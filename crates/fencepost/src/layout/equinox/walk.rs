@@ -193,6 +193,15 @@ impl Walk<'_> {
         let (low, high) = (joins.min(enters), joins.max(enters));
         let missing = (joins < enters) != self.backwards;
         let at_tip = kind == Kind::Tip || (self.backwards && self.met_tip) || self.find.freshness == Freshness::Eventual;
+        if missing && !self.backwards && self.was_pruned(&batch).await? {
+            self.asked.0 = joins;
+            if let Some(events) = self.archived_first(batch.clone(), kind).await? {
+                return Ok(events);
+            }
+            self.joins = Some(batch.base());
+            self.batches.push_front((batch, kind));
+            return Ok(Vec::new());
+        }
         if !at_tip {
             return Err(gap(self.stream, low, high));
         }
@@ -221,6 +230,13 @@ impl Walk<'_> {
             self.batches.push_front((rest, kind));
         }
         Ok(Vec::new())
+    }
+
+    /// Whether what lacks before this batch was deleted since the read began, with all that was before it: no gap, but a prune.
+    async fn was_pruned(&self, batch: &Batch) -> Result<bool> {
+        let find = Find { freshness: Freshness::Strong, limit: Some(1), ..self.store.whole(self.stream) };
+        let (items, _) = self.store.dynamo().page(&self.op, &find, None).await?;
+        Ok(items.first().map(item::batch).transpose()?.is_some_and(|lowest| lowest.base() >= batch.base()))
     }
 
     /// Forwards: what the archive has below this batch comes first. None where the batch is told at once.
@@ -264,7 +280,7 @@ impl Walk<'_> {
         let find = Find { freshness: Freshness::Strong, reverse: true, limit: Some(self.store.page()), ..self.archive() };
         self.find = find.range(Range::Before(RANGE.into(), number(joins)));
         let (items, after) = match self.store.dynamo().page(&self.op, &self.find, None).await {
-            Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing => (Vec::new(), None),
+            Err(Error::Unavailable(gone)) if gone.reason == Reason::Missing => return Ok(Some(Vec::new())),
             page => page?,
         };
         self.page = after.map(Some);
@@ -272,6 +288,10 @@ impl Walk<'_> {
             let mut batch = item::batch(item)?;
             batch.cut(joins);
             self.batches.push_back((batch, Kind::Archived));
+        }
+        let reached = self.batches.front().map_or(0, |(batch, _)| batch.next);
+        if let Some(tip) = self.store.archive_tip(&self.op, self.stream.as_str(), reached, joins).await? {
+            self.batches.push_front((tip, Kind::Archived));
         }
         Ok(Some(Vec::new()))
     }

@@ -209,3 +209,53 @@ async fn two_handles_see_each_others_events_while_an_indexer_runs() {
     }
     audit(&two.store, 120).await;
 }
+
+/// Where Propulsion wrote the index, our indexer goes on: behind its spans, behind its closed epochs, in each of its partitions; and our
+/// checkpoints are its positions.
+#[tokio::test]
+async fn our_indexer_and_our_consumers_go_on_where_propulsions_were() {
+    let opened = with_index("feed", "feed", "").await;
+    let (store, index) = (&opened.store, opened.store.index().expect("an index"));
+    let reads = &file("feed").json["reads"];
+    let position = async |checkpoint: &Checkpoint, group: &str| {
+        index.save_peer_checkpoint(group, checkpoint, Duration::from_secs(3600)).await.expect("writes");
+        let item = index_item(&opened, &format!("$ReaderCheckpoint-dynamoStore_0_{group}")).await.expect("it is there");
+        let unfold = item["u"].as_l().expect("a list")[0].as_m().expect("a map")["d"].as_b().expect("bytes").clone();
+        serde_json::from_slice::<Value>(unfold.as_ref()).expect("plain JSON")["state"]["pos"].clone()
+    };
+    let feed = store.feed().expect("a feed");
+    let head = from(&*feed, From::Start, Query::all()).await.1;
+    let tail = from(&*feed, From::Now, Query::all()).await.1;
+    assert_eq!(position(&head, "head").await, reads["withDataPositions"]["0"]);
+    assert_eq!(position(&tail, "tail").await, reads["startFromTailPositions"]["0"]);
+    let demo = index.peer_checkpoint("demo").await.expect("reads").expect("it is there");
+    assert_eq!(position(&demo, "again").await, reads["durablePositions"]["0"]);
+    assert!(from(&*feed, From::Checkpoint(demo.clone()), Query::all()).await.0.is_empty());
+    // What is in the index comes by the stream once more, and is not put again.
+    put(store, "FeedA-1", &["Noted"]).await;
+    put(store, "FeedZ-1", &["Noted", "Noted"]).await;
+    assert_eq!(catch_up(store).await.commits, 3);
+    audit(store, 15).await;
+    let last = entries(&opened, "$AppendsEpoch-0_0").await.pop().expect("entries").1;
+    assert_eq!(last["add"], json!([{ "p": "FeedZ-1", "i": 0, "c": ["Noted", "Noted"] }]));
+    assert_eq!(last["app"], json!([{ "p": "FeedA-1", "i": 5, "c": ["Noted"] }]));
+    let rest = from(&*feed, From::Checkpoint(demo), Query::all()).await;
+    assert_eq!(rest.0.len(), 3);
+    assert_eq!(position(&rest.1, "on").await, json!(3));
+    for (of, table, epoch) in [("index-ingest", "idx-ingest", "$AppendsEpoch-0_0"), ("index-close", "idx-close", "$AppendsEpoch-0_3")] {
+        let opened = open("orders", &format!("&index={table}&feed=types")).await;
+        for item in &file(of).tables()[table] {
+            opened.client.put_item().table_name(table).set_item(Some(item.clone())).send().await.expect("the item is put");
+        }
+        let before = fed(&opened.store, Query::all()).await.len();
+        put(&opened.store, "New-1", &["A", "B"]).await;
+        assert_eq!(catch_up(&opened.store).await.commits, 2, "{of}");
+        let all = fed(&opened.store, Query::all()).await;
+        assert_eq!(all.len(), before + 2, "{of}");
+        assert_eq!(all.last().map(|event| event.tags[0].to_string()).as_deref(), Some("New-1"), "{of}");
+        let (hash, range) = (AttributeValue::S(epoch.into()), AttributeValue::N("2147483647".into()));
+        let got = opened.client.get_item().table_name(table).key("p", hash).key("i", range).send().await.expect("it is read");
+        let last = bodies(&got.item.expect("the active epoch")).pop().expect("entries").1;
+        assert_eq!(last["add"], json!([{ "p": "New-1", "i": 0, "c": ["A", "B"] }]), "{of}");
+    }
+}
