@@ -64,11 +64,6 @@ struct Met {
     rows: Option<Vec<Row>>,
 }
 
-/// Whether an error leaves open what became of a try before it.
-fn settles_nothing(error: &Error) -> bool {
-    matches!(error, Error::Unavailable(_) | Error::Refused(Refused::Clock { .. }) | Error::Corrupt(_))
-}
-
 impl EventStoreAdapter {
     pub(super) async fn append_stream(&self, op: &Op, stream: &StreamName, step: &Step) -> Result<Committed> {
         let mut run = self.begin(stream, step)?;
@@ -83,7 +78,7 @@ impl EventStoreAdapter {
         };
         match done {
             // Whatever went wrong since: a try that may have landed is not undone by it.
-            Err(error) if run.doubt && settles_nothing(&error) => Err(self.in_doubt(stream, &run, &error.to_string())),
+            Err(error) if run.doubt && error.settles_nothing() => Err(self.in_doubt(stream, &run, &error.to_string())),
             done => done,
         }
     }
@@ -372,7 +367,14 @@ impl EventStoreAdapter {
         known.check(run.commit.id, run.commit.events)?;
         let mut committed = self.outcome(op, stream, run.commit.id, known).await?;
         let end = End { version: known.version, lock: known.version };
-        committed.token = (!matches!(run.expect, Expect::Any)).then(|| self.token(stream, end));
+        // Another run may have landed it, behind events that are not in this one's model.
+        let stood = match run.expect {
+            Expect::Any => None,
+            Expect::None => Some(0),
+            Expect::Version(version) => Some(*version),
+            Expect::Token(token) => Some(self.open_token(token, stream)?.version),
+        };
+        committed.token = stood.filter(|stood| stood + known.count == known.version).map(|_| self.token(stream, end));
         Ok(committed)
     }
 

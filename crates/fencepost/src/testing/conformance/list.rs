@@ -43,6 +43,7 @@ macro_rules! conformance {
                     a09_foreign_tokens_are_refused
                     a10_commit_id_settles_repeats
                     a11_commit_is_found_by_its_id
+                    a12_token_of_a_repeat_claims_nothing_unread
                 }
                 condition {
                     c01_all_fails_on_any_event
@@ -113,6 +114,7 @@ macro_rules! conformance {
                     t18_stream_is_a_tag_of_the_log
                     t19_commit_is_found_by_its_id
                     t20_commit_id_lifts_no_expectation
+                    t21_repeat_of_another_run_keeps_nothing_of_its_own
                 }
                 states {
                     u01_checkpoint_compare_and_set
