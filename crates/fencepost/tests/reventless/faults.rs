@@ -155,7 +155,7 @@ async fn the_token_of_a_settled_repeat_claims_nothing_that_its_index_hides() {
     match again().await {
         Ok(done) => {
             let outcome = decided(done.token.expect("token")).await;
-            assert!(!outcome.is_ok(), "decided without the other's event: {outcome:?}");
+            assert!(outcome.is_err(), "decided without the other's event: {outcome:?}");
         }
         Err(error) => assert!(matches!(error, Error::InDoubt(_)), "recorded, so no other error will do: {error:?}"),
     }
