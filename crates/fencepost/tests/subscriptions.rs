@@ -286,7 +286,8 @@ async fn a_failing_event_is_parked_its_stream_waits_behind_it_and_the_others_go_
 async fn killed_right_after_parking_it_parks_the_event_once() {
     let place = place(Memory::new());
     put(&place, "0", &["a"]).await;
-    let fate = Fate::new(Point::AfterSave(CellKind::Parked), 0);
+    // The first save gives out its number.
+    let fate = Fate::new(Point::AfterSave(CellKind::Parked), 1);
     let mortal = Consumer::new("mailer", place.feed.clone(), fate.cells(&place.cells), Env::system()).expect("a good name");
     let mortal = mortal.lease(LEASE).retry(1, Duration::ZERO, Duration::ZERO);
     futures::future::select(Box::pin(mortal.run(|_| async { Err::<(), _>("no") })), Box::pin(fate.struck())).await;

@@ -368,16 +368,14 @@ impl Consumer {
     /// Has a parked event tried again by the instance that runs; those that wait behind it follow.
     pub async fn retry_parked(&self, number: u64) -> Result<()> {
         let mut lot = Lot::new(self.cells.clone(), &self.name);
-        if lot.change(number, |parked| Parked { released: true, ..parked }).await? { Ok(()) } else { Err(lot.missing(number)) }
+        if lot.change(number, |parked| Some(Parked { released: true, ..parked })).await? { Ok(()) } else { Err(lot.missing(number)) }
     }
     /// Gives a parked event up for good: it is never handled; those that wait behind it follow.
     pub async fn skip_parked(&self, number: u64) -> Result<()> {
         let mut lot = Lot::new(self.cells.clone(), &self.name);
         lot.load().await?;
-        if lot.get(number).is_none() {
-            return Err(lot.missing(number));
-        }
-        lot.remove(number).await
+        let event = lot.get(number).ok_or_else(|| lot.missing(number))?.event;
+        lot.remove(number, event).await
     }
 
     /// How far it is behind, counting at most so many events: reads the feed from its place on, and so costs what they cost.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub(crate) mod cells;
 pub(crate) mod crash;
 
 use std::collections::BTreeMap;
