@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::attempt::{ToPark, Trouble, again, handle, park, pause};
-use super::consumer::{Consumer, OnFailure, Progress, place};
+use super::consumer::{Consumer, Fixed, OnFailure, Progress, place};
 use super::parked::{Lot, Parked};
 use super::share::{self, Seat, partition_of};
 use super::window::{Ready, Window};
@@ -96,12 +96,13 @@ impl Consumer {
         Fut: Future<Output = Result<(), E>> + Send,
         E: Display + Send,
     {
-        let partitions = self.fix().await?;
+        let fixed = self.fix().await?;
         let mut runner = Runner {
             consumer: self,
             handler: &handler,
             me: self.env.new_id(),
-            partitions,
+            partitions: fixed.partitions,
+            fixed,
             watch: Watch::default(),
             groups: Vec::new(),
             groups_made: 0,
@@ -162,6 +163,7 @@ struct Runner<'a, F> {
     handler: &'a F,
     me: Uuid,
     partitions: u32,
+    fixed: Fixed,
     watch: Watch,
     groups: Vec<Group>,
     groups_made: u64,
@@ -225,7 +227,7 @@ where
             }
             for (at, group) in groups.iter_mut().enumerate() {
                 if group.leaving.is_empty()
-                    && group.window.unfinished() < read_ahead
+                    && !group.window.is_full(read_ahead)
                     && let Poll::Ready(delivery) = group.feed.poll_next_unpin(context)
                 {
                     return Poll::Ready(Turn::Delivered(at, delivery));
@@ -258,7 +260,7 @@ where
             Some(Err(_)) | None => {
                 group.errors += 1;
                 let pause = pause(self.consumer, group.errors, Duration::from_secs(5));
-                let from = self.consumer.from(group.window.read().cloned(), group.window.low().rewound);
+                let from = self.consumer.from(&self.fixed, group.window.read().cloned(), group.window.low().rewound);
                 group.feed = self.consumer.follow(from, pause);
             }
         }
@@ -494,7 +496,7 @@ where
     fn join(&mut self, taken: Vec<(u32, Progress, Lease)>) {
         let mut fresh = BTreeMap::new();
         for (partition, progress, lease) in taken {
-            let from = self.consumer.from(progress.checkpoint.clone(), progress.rewound);
+            let from = self.consumer.from(&self.fixed, progress.checkpoint.clone(), progress.rewound);
             let place = place(&from);
             let idle =
                 self.groups.iter().position(|group| progress.checkpoint.is_some() && group.idle_at() == progress.checkpoint.as_ref());
