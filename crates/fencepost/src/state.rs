@@ -58,7 +58,7 @@ pub trait States: Debug + Send + Sync {
 pub enum CellKind {
     /// Who works on something, and how far it is: leases of consumers, of indexers.
     Lease,
-    /// Events that a consumer could not handle.
+    /// Events that a consumer could not handle, from number 1 on; in number 0, how many numbers were given out.
     Parked,
     /// States of projections, each with its checkpoint: a line of JSON about it, then the state. In the line, `state` is `reset` or `deleted`
     /// where there is none, `position` the last event that counts, `events` how many do.

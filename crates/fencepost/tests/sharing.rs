@@ -89,14 +89,58 @@ async fn killed(place: Place, rounds: u64, seed: u64) -> Deaths {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_random_points_nothing_is_missed_and_every_tag_stays_in_order_in_memory() {
     // Mostly they wait, for a point or for a dead one's lease: several histories at a time.
-    let deaths = futures::future::join_all((1..=6).map(|seed| killed(place(Memory::new()), 75, seed))).await;
-    Deaths::assert_met(&deaths, POINTS);
+    let deaths = futures::future::join_all((1..=8).map(|seed| killed(place(Memory::new()), 75, seed))).await;
+    Deaths::assert_met(&deaths, POINTS, 360);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_random_points_nothing_is_missed_and_every_tag_stays_in_order_on_the_ledger() {
     let places = follow::places().await.into_iter().skip(1);
-    futures::future::join_all(places.zip(2..).map(|(place, seed)| killed(place, 25, seed))).await;
+    let deaths = futures::future::join_all(places.zip(2..).map(|(place, seed)| killed(place, 25, seed))).await;
+    // Each of the points is met in memory, where there are rounds enough for all.
+    Deaths::assert_met(&deaths, &[], 30);
+}
+
+/// By the clock that the leases themselves wait by, which stands still but for their waiting: so the bound is exact on a busy machine, too.
+#[tokio::test(start_paused = true)]
+async fn the_dead_is_replaced_within_its_lease_and_two_looks() {
+    const LONG: Duration = Duration::from_secs(60);
+    const TICK: Duration = Duration::from_secs(1);
+    const ASKED: Duration = Duration::from_millis(100);
+    for nth in 0..20u64 {
+        let place = place(Memory::new());
+        let instance = || consumer(&place, None).lease(LONG).save_every(1, TICK);
+        let (one, two, first, second) = (instance(), instance(), Recording::default(), Recording::default());
+        place.append(&[("0", &["a"])]).await;
+        let stand_by = tokio::sync::Notify::new();
+        let life = async {
+            wait_until(|| first.len() == 1).await;
+            stand_by.notify_one();
+            // It dies anywhere between two beats.
+            Env::system().sleep(Duration::from_secs(60 + nth)).await;
+        };
+        let standing_by = async {
+            stand_by.notified().await;
+            two.run(second.handler()).await
+        };
+        let death = async {
+            select(Box::pin(one.run(first.handler())), Box::pin(life)).await;
+            place.append(&[("1", &["a"])]).await;
+            let died = tokio::time::Instant::now();
+            while second.len() == 0 {
+                Env::system().sleep(ASKED).await;
+            }
+            died.elapsed()
+        };
+        match select(Box::pin(standing_by), Box::pin(death)).await {
+            Either::Left((ended, _)) => panic!("{ended:?}"),
+            // A look every quarter of the lease, at the next tick: one to see its last beat, one to see that none came since.
+            Either::Right((took, _)) => {
+                assert!(took <= LONG + 2 * (LONG / 4 + TICK) + ASKED, "death {nth}: after {took:?}");
+            }
+        }
+        assert_eq!(second.labels(), [1]);
+    }
 }
 
 /// Several instances at once, of which each notes its own.

@@ -4,12 +4,13 @@ mod follow;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fencepost::{Append, CellKind, Cells, Consumer, Ended, Env, Event, EventLog, Feed, From, Handed, Memory, OnFailure, Query};
+use fencepost::{CellKind, Cells, Consumer, Ended, Env, Feed, From, Handed, Memory, OnFailure, Query};
 use follow::crash::{Fate, Point};
-use follow::{Place, Recording, place, wait_until};
+use follow::{PATIENCE, Place, Recording, place, wait_until};
 
 const LEASE: Duration = Duration::from_millis(200);
 
@@ -131,35 +132,162 @@ async fn its_place_never_passes_what_is_not_done() {
     assert_eq!(rest.labels_sorted(), (2..10).collect::<Vec<_>>(), "from the third on, again");
 }
 
+/// Counts what is read of it.
+#[derive(Debug)]
+struct Counting(Arc<dyn Feed>, Arc<AtomicUsize>);
+
+#[async_trait::async_trait]
+impl Feed for Counting {
+    fn subscribe(&self, from: From, query: Query) -> futures::stream::BoxStream<'static, fencepost::Result<fencepost::Delivery>> {
+        use futures::StreamExt;
+        let read = self.1.clone();
+        let count = move |_: &_| {
+            read.fetch_add(1, Ordering::SeqCst);
+        };
+        self.0.subscribe(from, query).inspect(count).boxed()
+    }
+    async fn shows(&self, position: fencepost::Position) -> fencepost::Result<bool> {
+        self.0.shows(position).await
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_ahead_is_bounded() {
-    #[derive(Debug)]
-    struct Counting(Memory, Arc<Mutex<usize>>);
-    #[async_trait::async_trait]
-    impl Feed for Counting {
-        fn subscribe(&self, from: From, query: Query) -> futures::stream::BoxStream<'static, fencepost::Result<fencepost::Delivery>> {
-            use futures::StreamExt;
-            let read = self.1.clone();
-            self.0.subscribe(from, query).inspect(move |_| *read.lock().expect("it must succeed") += 1).boxed()
-        }
-        async fn shows(&self, position: fencepost::Position) -> fencepost::Result<bool> {
-            self.0.shows(position).await
-        }
-    }
-    let (memory, read) = (Memory::new(), Arc::new(Mutex::new(0)));
+    let (mut place, read) = (place(Memory::new()), Arc::new(AtomicUsize::new(0)));
     for n in 0..100 {
-        EventLog::append(
-            &memory,
-            Append::new([Event::new("Noted", n.to_string()).expect("it must succeed").tag("a").expect("it must succeed")]),
-        )
-        .await
-        .expect("it must succeed");
+        put(&place, &n.to_string(), &["a"]).await;
     }
-    let feed = Arc::new(Counting(memory.clone(), read.clone()));
-    let mailer = Consumer::new("mailer", feed, Arc::new(memory), Env::system()).expect("it must succeed").read_ahead(7).lease(LEASE);
+    place.feed = Arc::new(Counting(place.feed, read.clone()));
+    let mailer = consumer(&place, "mailer").read_ahead(7);
     let stuck = |_: Handed| std::future::pending::<Result<(), String>>();
     futures::future::select(Box::pin(mailer.run(stuck)), Box::pin(Env::system().sleep(Duration::from_millis(100)))).await;
-    assert_eq!(*read.lock().expect("it must succeed"), 7);
+    assert_eq!(read.load(Ordering::SeqCst), 7);
+}
+
+/// What is finished behind one that is stuck is read again after a crash: there must be an end to it, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_ahead_is_bounded_behind_one_that_is_stuck_though_all_others_are_done() {
+    let (mut place, read) = (place(Memory::new()), Arc::new(AtomicUsize::new(0)));
+    for n in 0..200 {
+        put(&place, &n.to_string(), &[&format!("s:{n}")]).await;
+    }
+    place.feed = Arc::new(Counting(place.feed, read.clone()));
+    let recording = Recording::default();
+    let handler = async |handed: Handed| {
+        if follow::label(&handed) == 0 {
+            std::future::pending::<()>().await;
+        }
+        recording.note(&handed);
+        Ok::<_, String>(())
+    };
+    let mailer = consumer(&place, "mailer").read_ahead(7);
+    let script = async {
+        wait_until(|| recording.len() >= 7 * 8 - 1).await;
+        // Long enough for whoever would go on.
+        Env::system().sleep(Duration::from_millis(100)).await;
+    };
+    futures::future::select(Box::pin(mailer.run(handler)), Box::pin(script)).await;
+    assert_eq!(read.load(Ordering::SeqCst), 7 * 8, "eight times as many, the stuck one among them");
+}
+
+/// Killed at once after it was first heard of, before any partition was begun: "now" is then, for all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn now_is_one_instant_for_all_partitions() {
+    for place in follow::places().await {
+        put(&place, "0", &["a"]).await;
+        let fate = Fate::new(Point::AfterSave(CellKind::Lease), 0);
+        let mortal = Consumer::new("mailer", place.feed.clone(), fate.cells(&place.cells), Env::system()).expect("a good name");
+        let mortal = mortal.lease(LEASE).start(From::Now).partitions(4);
+        let recording = Recording::default();
+        futures::future::select(Box::pin(mortal.run(recording.handler())), Box::pin(fate.struck())).await;
+        for n in 1..9 {
+            put(&place, &n.to_string(), &[&format!("s:{n}")]).await;
+        }
+        let _ = run_for(&consumer(&place, "mailer").start(From::Now).partitions(4), &recording, 8).await;
+        assert_eq!(recording.labels_sorted(), (1..9).collect::<Vec<_>>(), "{}", place.name);
+    }
+}
+
+/// Whoever asks from outside, as the command does, does not know the keys of the consumer: what one partition has not done must not vanish
+/// because by other keys it would be another partition's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_know_the_keys_is_told_no_less_than_the_lag() {
+    let place = place(Memory::new());
+    // By its tag each would be of the partition that is done; by their keys, half of them are.
+    let side = |event: &fencepost::Recorded| vec![if follow::label(event) % 2 == 0 { "a".to_owned() } else { "left".to_owned() }];
+    let mailer = || consumer(&place, "mailer").keys(side).partitions(2);
+    let handler = |handed: Handed| async move {
+        if follow::label(&handed) % 2 == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, String>(())
+    };
+    let (one, two, stranger) = (mailer(), mailer(), consumer(&place, "mailer"));
+    let half_done = async {
+        let partitions = || async { one.status().await.expect("reads").map(|status| status.partitions).unwrap_or_default() };
+        let shared = |all: &[fencepost::PartitionStatus]| all.iter().filter_map(|p| p.holder).collect::<BTreeSet<_>>().len() == 2;
+        follow::wait_for(|| async { shared(&partitions().await) }).await;
+        for n in 0..21 {
+            put(&place, &n.to_string(), &["a"]).await;
+        }
+        let last = place.history().await.last().map(|event| event.position);
+        follow::wait_for(|| async { partitions().await.iter().filter(|p| p.position == last).count() == 1 }).await;
+    };
+    let both = futures::future::join(Box::pin(one.run(handler)), Box::pin(two.run(handler)));
+    futures::future::select(both, Box::pin(half_done)).await;
+    assert_eq!(mailer().lag(100).await.expect("counts").events, 10, "exactly, by its own keys");
+    let told = stranger.lag(100).await.expect("counts");
+    assert_eq!(told.events, 20, "all behind the partition that is furthest behind: no less");
+    let missing = place.history().await[1].position;
+    assert!(stranger.wait_for(missing, Duration::from_millis(20)).await.is_err(), "it is not done");
+}
+
+/// A feed that answers no question.
+#[derive(Debug)]
+struct Silent;
+
+#[async_trait::async_trait]
+impl Feed for Silent {
+    fn subscribe(&self, _: From, _: Query) -> futures::stream::BoxStream<'static, fencepost::Result<fencepost::Delivery>> {
+        Box::pin(futures::stream::pending())
+    }
+    async fn shows(&self, _: fencepost::Position) -> fencepost::Result<bool> {
+        std::future::pending().await
+    }
+}
+
+/// Not even the first look may take longer than the deadline: it reads all that the follower has not done.
+#[tokio::test]
+async fn a_deadline_holds_though_the_feed_does_not_answer() {
+    let mut place = place(Memory::new());
+    let committed = place.append(&[("0", &["a"])]).await;
+    let recording = Recording::default();
+    let _ = run_for(&consumer(&place, "mailer"), &recording, 1).await;
+    place.feed = Arc::new(Silent);
+    let (mailer, soon, env) = (consumer(&place, "mailer"), Duration::from_millis(20), Env::system());
+    let by_feed = fencepost::feed_reaches(&Silent, &committed, soon, &env);
+    let late =
+        |waited: fencepost::Result<()>| matches!(waited, Err(fencepost::Error::Unavailable(u)) if u.reason == fencepost::Reason::Late);
+    assert!(late(tokio::time::timeout(PATIENCE / 10, by_feed).await.expect("it ends")));
+    assert!(late(tokio::time::timeout(PATIENCE / 10, mailer.wait_for(&committed, soon)).await.expect("it ends")));
+}
+
+#[tokio::test]
+async fn lag_is_told_in_seconds_of_the_oldest() {
+    let env = Env::seeded(1);
+    let place = place(Memory::with_env(env.clone()));
+    let mailer = Consumer::new("mailer", place.feed.clone(), place.cells.clone(), env.clone()).expect("a good name").lease(LEASE);
+    put(&place, "0", &["a"]).await;
+    let recording = Recording::default();
+    let _ = run_for(&mailer, &recording, 1).await;
+    assert_eq!(mailer.lag(9).await.expect("counts").seconds.to_string(), "0");
+    put(&place, "1", &["a"]).await;
+    env.advance(Duration::from_secs(90));
+    put(&place, "2", &["a"]).await;
+    env.advance(Duration::from_secs(30));
+    let lag = mailer.lag(9).await.expect("counts");
+    assert_eq!((lag.events, lag.more, lag.seconds.round().to_string().as_str()), (2, false, "120"));
+    assert!(mailer.lag(1).await.expect("counts").more, "there are more than were counted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -286,7 +414,8 @@ async fn a_failing_event_is_parked_its_stream_waits_behind_it_and_the_others_go_
 async fn killed_right_after_parking_it_parks_the_event_once() {
     let place = place(Memory::new());
     put(&place, "0", &["a"]).await;
-    let fate = Fate::new(Point::AfterSave(CellKind::Parked), 0);
+    // The first save gives out its number.
+    let fate = Fate::new(Point::AfterSave(CellKind::Parked), 1);
     let mortal = Consumer::new("mailer", place.feed.clone(), fate.cells(&place.cells), Env::system()).expect("a good name");
     let mortal = mortal.lease(LEASE).retry(1, Duration::ZERO, Duration::ZERO);
     futures::future::select(Box::pin(mortal.run(|_| async { Err::<(), _>("no") })), Box::pin(fate.struck())).await;

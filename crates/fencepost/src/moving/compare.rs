@@ -13,10 +13,11 @@ use uuid::Uuid;
 
 use super::Party;
 use super::copy::moved;
-use super::source::{Events, Group, grouped, same_commit};
+use super::source::{Group, Place, grouped, same_commit};
 use super::write::pieces;
 use crate::error::Result;
 use crate::event::Recorded;
+use crate::position::Position;
 use crate::query::Query;
 
 /// Events of one side that may wait for the other; beyond that the rest is not compared.
@@ -42,7 +43,7 @@ pub struct Compared {
     pub differing: u64,
     /// The first of them.
     pub differences: Vec<Difference>,
-    /// Whether all was compared: not, where more than 200,000 events of one side waited for the other.
+    /// Whether all was compared: not, where more than 200,000 events of one side waited for the other, or were missing.
     pub whole: bool,
     /// Whether commits were looked up by their ids instead of events compared, since the destination cannot be read as a whole.
     pub by_commits: bool,
@@ -86,18 +87,43 @@ pub async fn compare(source: impl Into<Party>, destination: impl Into<Party>, pr
     compare_up_to(&source.into(), &destination.into(), None, Others::Differ, progress).await
 }
 
-/// The same, with the first so many events of the source: what comes while a copy is compared is for the next one.
+/// How far a copy has come. By its place, not by the number of its events: where several lanes are merged by their clocks, what is recorded
+/// later may come earlier when all is read again.
+#[derive(Debug, Clone)]
+pub(super) struct UpTo {
+    pub(super) events: u64,
+    pub(super) place: Option<Place>,
+}
+
+impl UpTo {
+    /// Which of these stand behind the place: they came since, and are for the next copy.
+    async fn later(&self, source: &Party, mut of: BTreeSet<Position>) -> Result<BTreeSet<Position>> {
+        let mut later = BTreeSet::new();
+        if !of.is_empty() {
+            let mut events = source.events(Query::all(), self.place.clone())?;
+            while let Some((event, _)) = events.try_next().await? {
+                later.extend(of.take(&event.position));
+                if of.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(later)
+    }
+}
+
+/// The same, up to where a copy has come: what came since, or comes while it is compared, is for the next one.
 pub(super) async fn compare_up_to(
     source: &Party,
     destination: &Party,
-    most: Option<u64>,
+    most: Option<UpTo>,
     others: Others,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Compared> {
-    let compared = in_step(source, destination, most, others, progress).await?;
+    let compared = in_step(source, destination, most.as_ref(), others, progress).await?;
     if !compared.whole && others == Others::Allowed {
         // Too much else is there to wait for it all.
-        return look_up(source, destination, most, progress).await;
+        return look_up(source, destination, most.as_ref(), progress).await;
     }
     Ok(compared)
 }
@@ -105,20 +131,22 @@ pub(super) async fn compare_up_to(
 async fn in_step(
     source: &Party,
     destination: &Party,
-    most: Option<u64>,
+    most: Option<&UpTo>,
     others: Others,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Compared> {
     if !destination.is_readable() {
         return look_up(source, destination, most, progress).await;
     }
-    let mut wanted = first(source, most)?.fuse();
+    let mut wanted = source.events(Query::all(), None)?.fuse();
     let mut found = destination.events(Query::all(), None)?.fuse();
     let mut compared = Compared { whole: true, ..Compared::default() };
     let (mut left, mut right) = (Side::default(), Side::default());
+    let found_all = |compared: &Compared| most.is_some_and(|most| compared.equal + compared.differing >= most.events);
     loop {
-        // The side of which less waits is read on.
-        let next = if left.len() <= right.len() { wanted.try_next().await? } else { None };
+        // The side of which less waits is read on; of the source no more, once all that was copied has met its copy.
+        let ended = found_all(&compared);
+        let next = if left.len() <= right.len() && !ended { wanted.try_next().await? } else { None };
         if let Some((event, _)) = next {
             compared.source += 1;
             progress(compared.source);
@@ -126,7 +154,7 @@ async fn in_step(
         } else if let Some((event, _)) = found.try_next().await? {
             compared.destination += 1;
             meet(Sum::of(&event), &mut right, &mut left, &mut compared);
-        } else if let Some((event, _)) = wanted.try_next().await? {
+        } else if !ended && let Some((event, _)) = wanted.try_next().await? {
             compared.source += 1;
             progress(compared.source);
             meet(Sum::of(&event), &mut left, &mut right, &mut compared);
@@ -138,7 +166,12 @@ async fn in_step(
             break;
         }
     }
-    for sum in left.in_order() {
+    let later = match most {
+        Some(most) => most.later(source, left.in_order().iter().map(|sum| sum.position).collect()).await?,
+        None => BTreeSet::new(),
+    };
+    compared.source -= later.len() as u64;
+    for sum in left.in_order().into_iter().filter(|sum| !later.contains(&sum.position)) {
         compared.differs(sum.id, vec!["missing"]);
     }
     match others {
@@ -146,12 +179,6 @@ async fn in_step(
         Others::Allowed => compared.others = right.len() as u64,
     }
     Ok(compared)
-}
-
-/// The first so many events.
-fn first(source: &Party, most: Option<u64>) -> Result<Events> {
-    let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-    Ok(source.events(Query::all(), None)?.take(most).boxed())
 }
 
 /// An event has come up on `here`: with its partner on the other side it is judged, else it waits.
@@ -172,6 +199,8 @@ fn meet(sum: Sum, here: &mut Side, there: &mut Side, compared: &mut Compared) {
 #[derive(Debug)]
 struct Sum {
     id: Uuid,
+    /// On its own side.
+    position: Position,
     event_type: u64,
     body: u64,
     metadata: u64,
@@ -193,6 +222,7 @@ impl Sum {
         tags.sort_unstable();
         Self {
             id: event.id,
+            position: event.position,
             event_type: sum(&event.event_type),
             body: sum(&event.data),
             // Maps are ordered, so equal metadata is equal text.
@@ -274,31 +304,48 @@ fn forget<K: Hash + Eq>(index: &mut HashMap<K, BTreeSet<u64>>, key: &K, number: 
 }
 
 /// Where the destination cannot be read as a whole: whether each commit of the copy is there, under its id.
-async fn look_up(source: &Party, destination: &Party, most: Option<u64>, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Compared> {
+async fn look_up(source: &Party, destination: &Party, most: Option<&UpTo>, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Compared> {
     let target = &destination.writable()?;
     let capabilities = &destination.capabilities;
     let mut compared = Compared { whole: true, by_commits: true, ..Compared::default() };
-    let commits = grouped(first(source, most)?, same_commit);
+    let commits = grouped(source.events(Query::all(), None)?, same_commit);
     let found = commits.map_ok(|Group { events, .. }| async move {
         let mut found = Vec::new();
+        let mut positions = events.iter().map(|event| event.position).collect::<Vec<_>>().into_iter();
         for piece in pieces(events.into_iter().map(moved).collect(), capabilities) {
             let there = target.committed(&piece).await?.is_some_and(|c| c.positions.len() == piece.len());
-            found.extend(piece.iter().filter_map(|event| event.given_id()).map(|id| (id, there)));
+            let ids = piece.iter().map(|event| event.given_id().unwrap_or_default());
+            found.extend(positions.by_ref().zip(ids).take(piece.len()).map(|(position, id)| (position, id, there)));
         }
         Ok(found)
     });
     let mut found = std::pin::pin!(found.try_buffered(LOOKED_UP));
-    while let Some(events) = found.try_next().await? {
-        for (id, there) in events {
+    let mut missing = Vec::new();
+    while most.is_none_or(|most| compared.equal < most.events)
+        && let Some(events) = found.try_next().await?
+    {
+        for (position, id, there) in events {
             compared.source += 1;
             if there {
                 compared.destination += 1;
                 compared.equal += 1;
             } else {
-                compared.differs(id, vec!["missing"]);
+                missing.push((position, id));
             }
         }
         progress(compared.source);
+        if missing.len() > WAITING {
+            compared.whole = false;
+            break;
+        }
+    }
+    let later = match most {
+        Some(most) => most.later(source, missing.iter().map(|(position, _)| *position).collect()).await?,
+        None => BTreeSet::new(),
+    };
+    compared.source -= later.len() as u64;
+    for (_, id) in missing.into_iter().filter(|(position, _)| !later.contains(position)) {
+        compared.differs(id, vec!["missing"]);
     }
     Ok(compared)
 }

@@ -6,7 +6,7 @@
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
-use super::compare::{Compared, Others, compare_up_to};
+use super::compare::{Compared, Others, UpTo, compare_up_to};
 use super::source::{Group, Place, grouped, same_commit};
 use super::write::{Writer, Written, tags_of_one};
 use super::{IN_FLIGHT, Party};
@@ -189,7 +189,8 @@ impl Copy {
 
     /// Holds what was copied against its source, event by event. `progress` hears the number of events looked at so far.
     pub async fn compare(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Compared> {
-        let copied = self.load().await?.map_or(0, |(mark, _)| mark.events);
+        let mark = self.load().await?.map_or_else(Mark::default, |(mark, _)| mark);
+        let copied = UpTo { events: mark.events, place: mark.place };
         compare_up_to(&self.from, &self.to, Some(copied), self.others, progress).await
     }
 

@@ -82,7 +82,8 @@ pub struct Consumer {
     pub(super) most_parked: usize,
     pub(super) partitions: Option<u32>,
     pub(super) lease: Duration,
-    pub(super) keys: Keys,
+    /// None: the first tag.
+    pub(super) keys: Option<Keys>,
 }
 
 impl fmt::Debug for Consumer {
@@ -96,6 +97,12 @@ impl fmt::Debug for Consumer {
 pub(super) struct Fixed {
     pub(super) partitions: u32,
     pub(super) query: Query,
+    /// What "now" was when it first ran, where it began then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) start: Option<Checkpoint>,
+    /// It has keys of its own, which only its program knows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) own_keys: bool,
 }
 
 /// What goes with the lease of a partition.
@@ -173,6 +180,35 @@ pub struct Lag {
     pub seconds: f64,
 }
 
+impl Lag {
+    /// What matches and counts behind a place, counting at most so many.
+    pub(super) async fn behind(
+        feed: &dyn Feed,
+        from: From,
+        query: &Query,
+        count_to: u64,
+        env: &Env,
+        counts: impl Fn(&Recorded) -> bool,
+    ) -> Result<Lag> {
+        let mut lag = Lag::default();
+        let mut oldest: Option<Timestamp> = None;
+        let mut deliveries = feed.subscribe(from, query.clone());
+        while let Some(Delivery::Event { event, .. }) = deliveries.next().await.transpose()? {
+            if !counts(&event) {
+                continue;
+            }
+            oldest = oldest.into_iter().chain([event.recorded_at]).min();
+            lag.more = lag.events >= count_to;
+            if lag.more {
+                break;
+            }
+            lag.events += 1;
+        }
+        lag.seconds = oldest.map_or(0.0, |oldest| env.now().duration_since(oldest).as_secs_f64().max(0.0));
+        Ok(lag)
+    }
+}
+
 impl Consumer {
     /// A consumer of this feed, with its place in these cells. Nothing is called yet.
     pub fn new(name: &str, feed: Arc<dyn Feed>, cells: Arc<dyn Cells>, env: Env) -> Result<Self> {
@@ -195,7 +231,7 @@ impl Consumer {
             most_parked: 10_000,
             partitions: None,
             lease: Duration::from_secs(15),
-            keys: Arc::new(|event| event.tags.first().map(|tag| tag.to_string()).into_iter().collect()),
+            keys: None,
         })
     }
 
@@ -204,7 +240,7 @@ impl Consumer {
         self.query = query;
         self
     }
-    /// Where to begin when it runs for the first time: with the first event, if not said.
+    /// Where to begin when it runs for the first time: with the first event, if not said. Now is when the first of its instances began, for all.
     pub fn start(mut self, from: From) -> Self {
         self.start = from;
         self
@@ -214,7 +250,8 @@ impl Consumer {
         self.concurrency = events.max(1);
         self
     }
-    /// How many events are read and not finished, at most: 256, if not said.
+    /// How many events are read and not finished, at most: 256, if not said. Behind one that takes long, eight times as many are handled before
+    /// the others wait for it.
     pub fn read_ahead(mut self, events: usize) -> Self {
         self.read_ahead = events.max(1);
         self
@@ -242,7 +279,7 @@ impl Consumer {
     /// The keys of an event: events that share one are handled in order, others at the same time. The first one chooses the partition, and
     /// only within a partition can order be held. If not said, its first tag in byte order; events without a key go in order among themselves.
     pub fn keys(mut self, keys: impl Fn(&Recorded) -> Vec<String> + Send + Sync + 'static) -> Self {
-        self.keys = Arc::new(keys);
+        self.keys = Some(Arc::new(keys));
         self
     }
     /// Into how many parts instances divide the work: fixed at first use, 1 if not said then.
@@ -262,7 +299,10 @@ impl Consumer {
     }
 
     pub(super) fn keys_of(&self, event: &Recorded) -> Vec<String> {
-        let keys = (self.keys)(event);
+        let keys = match &self.keys {
+            Some(keys) => keys(event),
+            None => event.tags.first().map(|tag| tag.to_string()).into_iter().collect(),
+        };
         if keys.is_empty() { vec![String::new()] } else { keys }
     }
     pub(super) fn cell(&self, number: u64) -> Result<CellKey> {
@@ -280,8 +320,14 @@ impl Consumer {
         Ok(Some(fixed))
     }
 
-    /// Fixes it at first use, and says how many partitions there are.
-    pub(super) async fn fix(&self) -> Result<u32> {
+    /// Whether an event may be of one of these partitions. Who was not given the keys that the consumer has cannot know, and takes all for theirs.
+    pub(super) fn is_of(&self, event: &Recorded, partitions: &[u32], fixed: &Fixed) -> bool {
+        let unknown = fixed.own_keys && self.keys.is_none();
+        unknown || partitions.contains(&partition_of(&self.keys_of(event)[0], fixed.partitions))
+    }
+
+    /// Fixes it at first use, and says what is fixed.
+    pub(super) async fn fix(&self) -> Result<Fixed> {
         let key = self.cell(0)?;
         loop {
             let cell = self.cells.load(&key).await?;
@@ -291,9 +337,15 @@ impl Consumer {
                 let (given, stored) = (given.to_string(), partitions.to_string());
                 return Err(Refused::Differs { what: "the number of partitions", given, stored }.into());
             }
-            let fixed = Fixed { partitions, query: self.query.clone() };
+            // Once and for all partitions: one that is first claimed later would miss what came in between.
+            let start = match (&known, &self.start) {
+                (Some(known), _) => known.start.clone(),
+                (None, From::Now) => Some(now(&*self.feed).await?),
+                (None, _) => None,
+            };
+            let fixed = Fixed { partitions, query: self.query.clone(), start, own_keys: self.keys.is_some() };
             if known.as_ref() == Some(&fixed) {
-                return Ok(partitions);
+                return Ok(fixed);
             }
             if known.is_none() {
                 names::register(&*self.cells, names::CONSUMERS, &self.name).await?;
@@ -368,64 +420,56 @@ impl Consumer {
     /// Has a parked event tried again by the instance that runs; those that wait behind it follow.
     pub async fn retry_parked(&self, number: u64) -> Result<()> {
         let mut lot = Lot::new(self.cells.clone(), &self.name);
-        if lot.change(number, |parked| Parked { released: true, ..parked }).await? { Ok(()) } else { Err(lot.missing(number)) }
+        if lot.change(number, |parked| Some(Parked { released: true, ..parked })).await? { Ok(()) } else { Err(lot.missing(number)) }
     }
     /// Gives a parked event up for good: it is never handled; those that wait behind it follow.
     pub async fn skip_parked(&self, number: u64) -> Result<()> {
         let mut lot = Lot::new(self.cells.clone(), &self.name);
         lot.load().await?;
-        if lot.get(number).is_none() {
-            return Err(lot.missing(number));
-        }
-        lot.remove(number).await
+        let event = lot.get(number).ok_or_else(|| lot.missing(number))?.event;
+        lot.remove(number, event).await
     }
 
-    /// How far it is behind, counting at most so many events: reads the feed from its place on, and so costs what they cost.
+    /// How far it is behind, counting at most so many events: reads the feed from its place on, and so costs what they cost. Where its partitions
+    /// stand at several places and it has keys that were not given here ([`Consumer::keys`]), it is all behind the last of them: an upper bound.
     pub async fn lag(&self, count_to: u64) -> Result<Lag> {
         let fixed = self.must_be_fixed().await?;
+        let unknown = fixed.own_keys && self.keys.is_none();
         let mut lag = Lag::default();
-        let mut oldest = None;
-        for (from, partitions) in self.places().await? {
-            let mut deliveries = self.feed.subscribe(from, fixed.query.clone());
-            while let Some(Delivery::Event { event, .. }) = deliveries.next().await.transpose()? {
-                if !partitions.contains(&partition_of(&self.keys_of(&event)[0], fixed.partitions)) {
-                    continue;
-                }
-                oldest = oldest.into_iter().chain([event.recorded_at]).min();
-                lag.more = lag.events >= count_to;
-                if lag.more {
-                    break;
-                }
-                lag.events += 1;
-            }
+        for (from, partitions) in self.places(&fixed).await? {
+            let left = if unknown { count_to } else { count_to - lag.events };
+            let behind =
+                Lag::behind(&*self.feed, from, &fixed.query, left, &self.env, |event| self.is_of(event, &partitions, &fixed)).await?;
+            lag.events = if unknown { lag.events.max(behind.events) } else { lag.events + behind.events };
+            lag.more |= behind.more;
+            lag.seconds = lag.seconds.max(behind.seconds);
         }
-        lag.seconds = oldest.map_or(0.0, |oldest| self.env.now().duration_since(oldest).as_secs_f64().max(0.0));
         Ok(lag)
     }
 
     /// The partitions by the places that they are at.
-    pub(super) async fn places(&self) -> Result<Vec<(From, Vec<u32>)>> {
+    pub(super) async fn places(&self, fixed: &Fixed) -> Result<Vec<(From, Vec<u32>)>> {
         let cells = self.cells.list(CellKind::Lease, &self.name).await?;
         let mut places: BTreeMap<(u8, Option<String>), (From, Vec<u32>)> = BTreeMap::new();
-        for partition in 0..self.must_be_fixed().await?.partitions {
+        for partition in 0..fixed.partitions {
             let key = self.partition_cell(partition)?;
             let cell = cells.iter().find(|cell| cell.number == key.number());
             let progress = match cell {
                 Some(cell) => Progress::read(&key, &seen(&key, cell)?.content)?,
                 None => Progress::default(),
             };
-            let from = self.from(progress.checkpoint, progress.rewound);
+            let from = self.from(fixed, progress.checkpoint, progress.rewound);
             places.entry(place(&from)).or_insert((from, Vec::new())).1.push(partition);
         }
         Ok(places.into_values().collect())
     }
 
     /// Where to read on.
-    pub(super) fn from(&self, checkpoint: Option<Checkpoint>, rewound: bool) -> From {
+    pub(super) fn from(&self, fixed: &Fixed, checkpoint: Option<Checkpoint>, rewound: bool) -> From {
         match checkpoint {
             Some(checkpoint) => From::Checkpoint(checkpoint),
             None if rewound => From::Start,
-            None => self.start.clone(),
+            None => fixed.start.clone().map_or_else(|| self.start.clone(), From::Checkpoint),
         }
     }
 }

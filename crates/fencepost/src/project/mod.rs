@@ -1,5 +1,6 @@
 //! Following a feed: consumers with their handlers, projections with their states, and waiting for either.
 
+mod attempt;
 mod consumer;
 mod names;
 mod offload;

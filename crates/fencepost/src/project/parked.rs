@@ -17,7 +17,7 @@ use crate::state::{Cell, CellKey, CellKind, Cells, Revision};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Parked {
-    /// Its number among the consumer's parked events; lower ones were parked earlier.
+    /// Its number among the consumer's parked events; lower ones were parked earlier, and none is given twice.
     #[serde(skip)]
     pub number: u64,
     /// The event's id.
@@ -65,6 +65,9 @@ impl Parked {
     }
 }
 
+/// The cell that holds how many numbers were given out. Events count from 1.
+const GIVEN_OUT: u64 = 0;
+
 /// A consumer's parked events.
 #[derive(Debug)]
 pub(super) struct Lot {
@@ -80,7 +83,8 @@ impl Lot {
 
     pub(super) async fn load(&mut self) -> Result<()> {
         let cells = self.cells.list(CellKind::Parked, &self.consumer).await?;
-        let parked = cells.iter().map(|cell| Ok((cell.number, Parked::read(&self.consumer, cell)?)));
+        let parked =
+            cells.iter().filter(|cell| cell.number != GIVEN_OUT).map(|cell| Ok((cell.number, Parked::read(&self.consumer, cell)?)));
         self.held = parked.collect::<Result<_>>()?;
         Ok(())
     }
@@ -108,32 +112,50 @@ impl Lot {
         self.all().filter(|one| (one.released || one.attempts == 0) && behind_nothing(one)).cloned().collect()
     }
 
-    /// Where the next one goes.
-    pub(super) fn next(&self) -> u64 {
-        self.held.last_key_value().map_or(1, |(number, _)| number + 1)
+    /// The first of so many numbers that nobody else has or will have: whoever still knows a number from before finds nothing under it, rather
+    /// than another event. (A cell that is deleted and made again begins with the same revision: that could not tell.)
+    pub(super) async fn numbers(cells: &dyn Cells, consumer: &str, wanted: usize) -> Result<u64> {
+        let key = CellKey::new(CellKind::Parked, consumer, GIVEN_OUT)?;
+        loop {
+            let cell = cells.load(&key).await?;
+            let count = |cell: &Cell| std::str::from_utf8(&cell.body).ok()?.parse().ok();
+            let given: u64 = match &cell {
+                Some(cell) => count(cell).ok_or_else(|| Error::corrupt("cells", format!("{key}: not a number")))?,
+                None => 0,
+            };
+            let then = given.saturating_add(wanted as u64).to_string();
+            if cells.save(&key, &then.into(), cell.map(|cell| cell.revision)).await?.is_some() {
+                return Ok(given + 1);
+            }
+        }
     }
 
-    /// Under the first free number from this one on.
-    pub(super) async fn add(cells: Arc<dyn Cells>, consumer: String, mut parked: Parked, from: u64) -> Result<(Parked, Revision)> {
-        parked.number = from;
+    /// Under its number. Whoever heard no answer may ask again: it is stored once.
+    pub(super) async fn add(cells: Arc<dyn Cells>, consumer: String, mut parked: Parked) -> Result<(Parked, Revision)> {
         loop {
             let key = CellKey::new(CellKind::Parked, &consumer, parked.number)?;
             if let Some(revision) = cells.save(&key, &parked.bytes(), None).await? {
                 return Ok((parked, revision));
             }
-            parked.number += 1;
+            match cells.load(&key).await? {
+                // A save of before that nobody heard of.
+                Some(cell) if Parked::read(&consumer, &cell)?.0.event == parked.event => return Ok((parked, cell.revision)),
+                Some(_) => parked.number += 1,
+                // It was stored, and has been skipped since.
+                None => return Ok((parked, Revision(0))),
+            }
         }
     }
     pub(super) fn insert(&mut self, parked: Parked, revision: Revision) {
         self.held.insert(parked.number, (parked, revision));
     }
 
-    /// It is done with.
-    pub(super) async fn remove(&mut self, number: u64) -> Result<()> {
+    /// It is done with. Another event under this number stays.
+    pub(super) async fn remove(&mut self, number: u64, event: Uuid) -> Result<()> {
         let key = CellKey::new(CellKind::Parked, &self.consumer, number)?;
         // Somebody may have released it meanwhile: then its revision is another.
         while let Some(cell) = self.cells.load(&key).await? {
-            if self.cells.delete(&key, cell.revision).await? {
+            if Parked::read(&self.consumer, &cell)?.0.event != event || self.cells.delete(&key, cell.revision).await? {
                 break;
             }
         }
@@ -141,15 +163,18 @@ impl Lot {
         Ok(())
     }
 
-    /// Stores what became of it; false where it is gone.
-    pub(super) async fn change(&mut self, number: u64, change: impl Fn(Parked) -> Parked) -> Result<bool> {
+    /// Stores what became of it; false where it is gone, or is not what was to be changed.
+    pub(super) async fn change(&mut self, number: u64, change: impl Fn(Parked) -> Option<Parked>) -> Result<bool> {
+        if number == GIVEN_OUT {
+            return Ok(false);
+        }
         let key = CellKey::new(CellKind::Parked, &self.consumer, number)?;
         loop {
             let Some(cell) = self.cells.load(&key).await? else {
                 self.held.remove(&number);
                 return Ok(false);
             };
-            let changed = change(Parked::read(&self.consumer, &cell)?.0);
+            let Some(changed) = change(Parked::read(&self.consumer, &cell)?.0) else { return Ok(false) };
             if let Some(revision) = self.cells.save(&key, &changed.bytes(), Some(cell.revision)).await? {
                 self.held.insert(number, (changed, revision));
                 return Ok(true);

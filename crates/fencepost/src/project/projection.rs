@@ -154,8 +154,28 @@ impl Stored {
         cells.load(&key).await?.map(|cell| Stored::read(&key, cell)).transpose()
     }
 
-    /// The state's bytes; none where there is none.
-    pub(super) async fn bytes(&self, objects: Option<&Objects>) -> Result<Option<Bytes>> {
+    /// The state's bytes, none where there is none; and as what it was stored. An object that is not there may have been superseded and
+    /// collected since the cell was read: then the cell names another.
+    pub(super) async fn whole(
+        self,
+        cells: &dyn Cells,
+        objects: Option<&Objects>,
+        (name, version): (&str, u32),
+    ) -> Result<(Stored, Option<Bytes>)> {
+        let mut stored = self;
+        loop {
+            let error = match stored.bytes(objects).await {
+                Err(error @ Error::Corrupt(_)) => error,
+                bytes => return Ok((stored, bytes?)),
+            };
+            match Stored::load(cells, name, version).await? {
+                Some(now) if now.header.state != stored.header.state => stored = now,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn bytes(&self, objects: Option<&Objects>) -> Result<Option<Bytes>> {
         match (&self.header.state, objects) {
             (Where::Reset | Where::Deleted, _) => Ok(None),
             (Where::Inline, _) => Ok(Some(self.inline.clone())),
@@ -199,7 +219,14 @@ pub(super) async fn save(
         let what = format!("a state of {} bytes in one item, which holds {}", too_long.0, too_long.1);
         return Err(Refused::Unsupported { what, remedy: "give Projections an object store, by offload".into() }.into());
     };
-    header.state = Where::Object(objects.put(Of { projection: name, version, generation: header.generation }, state).await?);
+    // One that is there under the name is not taken, though it be the same state: it is an orphan, which may be collected at any moment.
+    let object = loop {
+        match objects.put(Of { projection: name, version, generation: header.generation }, state).await? {
+            Some(object) => break object,
+            None => header.generation += 1,
+        }
+    };
+    header.state = Where::Object(object);
     let saved = cells.save(&key, &body(&header, &[]), expect).await?;
     Ok(saved.map(|revision| (header, revision)))
 }

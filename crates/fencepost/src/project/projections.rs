@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::consumer::Lag;
 use super::names;
 use super::offload::Objects;
 use super::projection::{Header, Projection, Stored, Where, body, lease_key, pointer_key, save, state_key};
@@ -149,16 +150,34 @@ impl Projections {
 
     /// The state that is read: of the live version; none where there is none yet.
     pub async fn get<S: DeserializeOwned>(&self, name: &str) -> Result<Option<Projected<S>>> {
-        match self.pointer(name).await?.0.live {
-            Some(version) => self.get_version(name, version).await,
+        match self.live(name).await? {
+            Some((version, stored)) => self.projected(name, version, stored).await,
             None => Ok(None),
         }
     }
 
     /// The state of this version, live or not.
     pub async fn get_version<S: DeserializeOwned>(&self, name: &str, version: u32) -> Result<Option<Projected<S>>> {
-        let Some(stored) = Stored::load(&*self.cells, name, version).await? else { return Ok(None) };
-        let Some(bytes) = stored.bytes(self.objects.as_ref()).await? else { return Ok(None) };
+        match Stored::load(&*self.cells, name, version).await? {
+            Some(stored) => self.projected(name, version, stored).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The version that is read, as the pointer says; where that one is deleted (who moved it came late), the highest other that has caught up.
+    async fn live(&self, name: &str) -> Result<Option<(u32, Stored)>> {
+        let Some(version) = self.pointer(name).await?.0.live else { return Ok(None) };
+        match Stored::load(&*self.cells, name, version).await? {
+            Some(stored) if stored.header.state == Where::Deleted => {}
+            stored => return Ok(stored.map(|stored| (version, stored))),
+        }
+        let Some(version) = highest(&self.versions_but_live(name).await?, version) else { return Ok(None) };
+        Ok(Stored::load(&*self.cells, name, version).await?.map(|stored| (version, stored)))
+    }
+
+    async fn projected<S: DeserializeOwned>(&self, name: &str, version: u32, stored: Stored) -> Result<Option<Projected<S>>> {
+        let (stored, bytes) = stored.whole(&*self.cells, self.objects.as_ref(), (name, version)).await?;
+        let Some(bytes) = bytes else { return Ok(None) };
         let Header { position, checkpoint, caught_up, saved_at, .. } = stored.header;
         let age = saved_at.map_or(Duration::ZERO, |saved| Duration::try_from(self.env.now().duration_since(saved)).unwrap_or_default());
         Ok(Some(Projected { state: decode(name, version, &bytes)?, version, position, checkpoint, caught_up, age }))
@@ -175,7 +194,16 @@ impl Projections {
 
     /// All versions of one projection.
     pub async fn versions(&self, name: &str) -> Result<Vec<ProjectionStatus>> {
-        let live = self.pointer(name).await?.0.live;
+        let mut versions = self.versions_but_live(name).await?;
+        let pointed = self.pointer(name).await?.0.live;
+        let live = pointed.and_then(|at| if versions.iter().any(|one| one.version == at) { Some(at) } else { highest(&versions, at) });
+        for one in &mut versions {
+            one.live = live == Some(one.version);
+        }
+        Ok(versions)
+    }
+
+    async fn versions_but_live(&self, name: &str) -> Result<Vec<ProjectionStatus>> {
         let cells = self.cells.list(pointer_key(name)?.kind(), name).await?;
         let mut versions = Vec::new();
         for cell in &cells {
@@ -189,7 +217,7 @@ impl Projections {
             versions.push(ProjectionStatus {
                 name: name.into(),
                 version,
-                live: live == Some(version),
+                live: false,
                 caught_up: header.caught_up,
                 generation: header.generation,
                 position: header.position,
@@ -208,11 +236,13 @@ impl Projections {
         self.clear(name, version, Where::Reset).await
     }
 
-    /// Deletes a version's state. Where it was the live one, the highest other that has caught up is; none where there is none.
+    /// Deletes a version's state. Where it was the live one, the highest other that has caught up is; none where there is none. Whoever runs it
+    /// is refused from then on, until it is reset.
     pub async fn delete(&self, name: &str, version: u32) -> Result<()> {
-        self.clear(name, version, Where::Deleted).await?;
-        let next = self.versions(name).await?.into_iter().filter(|other| other.caught_up).map(|other| other.version).max();
-        self.point(name, |now| Pointer { live: if now.live == Some(version) { next } else { now.live } }).await
+        // The pointer first: whoever is killed in between has hidden nothing.
+        let next = highest(&self.versions_but_live(name).await?, version);
+        self.point(name, |now| Pointer { live: if now.live == Some(version) { next } else { now.live } }).await?;
+        self.clear(name, version, Where::Deleted).await
     }
 
     async fn clear(&self, name: &str, version: u32, state: Where) -> Result<()> {
@@ -229,13 +259,18 @@ impl Projections {
 
     /// Deletes objects that no version names any more, or never did, and that are older than the grace period: longer than any instance
     /// takes between storing an object and naming it.
+    ///
+    /// **Prefix and namespace must be this store's alone.** Of projections that are unknown here nothing is deleted, but two stores that share
+    /// both, with a projection of the same name, delete each other's states.
     #[cfg(feature = "offload")]
     pub async fn gc(&self, grace: Duration) -> Result<super::offload::ObjectsCollected> {
         let Some(objects) = &self.objects else { return Ok(super::offload::ObjectsCollected::default()) };
         // First what is there, then what is named: an object that is named in between is not among the first.
         let all = objects.all().await?;
         let named = self.list().await?.into_iter().filter_map(|status| status.object).collect();
-        objects.sweep(all, &named, self.env.now(), grace).await
+        // Of a projection that is unknown here, whatever lies there is another store's.
+        let known = names::all(&*self.cells, names::PROJECTIONS).await?;
+        objects.sweep(objects.of(all, &known), &named, self.env.now(), grace).await
     }
 
     /// Waits until the live version of a projection holds all that a commit wrote, as far as it matches. Past the deadline it is an error
@@ -245,9 +280,17 @@ impl Projections {
         until(&self.env, &format!("projection {name}"), &target, deadline, || self.has_reached(name, &target)).await
     }
 
+    /// How far the live version is behind, counting at most so many events: reads the feed from its place on, and so costs what they cost. None
+    /// where there is no live version.
+    pub async fn lag(&self, name: &str, count_to: u64) -> Result<Option<Lag>> {
+        let Some((_, stored)) = self.live(name).await? else { return Ok(None) };
+        let Header { checkpoint, query, .. } = stored.header;
+        let (from, query) = (checkpoint.map_or(From::Start, From::Checkpoint), query.unwrap_or_else(Query::all));
+        Lag::behind(&*self.feed, from, &query, count_to, &self.env, |_| true).await.map(Some)
+    }
+
     async fn has_reached(&self, name: &str, target: &Target) -> Result<bool> {
-        let Some(version) = self.pointer(name).await?.0.live else { return Ok(false) };
-        let Some(stored) = Stored::load(&*self.cells, name, version).await? else { return Ok(false) };
+        let Some((_, stored)) = self.live(name).await? else { return Ok(false) };
         if matches!(stored.header.state, Where::Reset | Where::Deleted) {
             return Ok(false);
         }
@@ -272,6 +315,11 @@ impl Projections {
             }
         }
     }
+}
+
+/// The highest version that has caught up, but for this one.
+fn highest(versions: &[ProjectionStatus], but: u32) -> Option<u32> {
+    versions.iter().filter(|one| one.caught_up && one.version != but).map(|one| one.version).max()
 }
 
 fn decode<S: DeserializeOwned>(name: &str, version: u32, bytes: &[u8]) -> Result<S> {
@@ -307,17 +355,39 @@ type Loaded<S> = (S, Header, Option<Revision>);
 
 async fn load<S: DeserializeOwned>(projections: &Projections, projection: &Projection<S>) -> Result<Loaded<S>> {
     let Projection { name, version, .. } = projection;
-    let stored = Stored::load(&*projections.cells, name, *version).await?;
-    let bytes = match &stored {
-        Some(stored) => stored.bytes(projections.objects.as_ref()).await?,
-        None => None,
+    let cells = &*projections.cells;
+    let (stored, bytes) = match Stored::load(cells, name, *version).await? {
+        Some(stored) => {
+            stored.whole(cells, projections.objects.as_ref(), (name, *version)).await.map(|(stored, bytes)| (Some(stored), bytes))?
+        }
+        None => (None, None),
     };
+    if stored.as_ref().is_some_and(|stored| stored.header.state == Where::Deleted) {
+        let what = format!("running version {version} of {name}, which is deleted");
+        return Err(Refused::Unsupported { what, remedy: "reset it, and it is built anew; or give the fold another version".into() }.into());
+    }
     let state = match bytes {
         Some(bytes) => decode(name, *version, &bytes)?,
         None => (projection.initial)(),
     };
     let (header, revision) = stored.map(|stored| (stored.header, stored.revision)).unzip();
     Ok((state, Header { query: Some(projection.query.clone()), ..header.unwrap_or_default() }, revision))
+}
+
+/// What became of a save.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+enum Saved {
+    Stored,
+    /// Somebody else has written.
+    Refused,
+    /// It may have been stored, or not: the next save finds out.
+    Later,
+}
+
+/// Before the try after this many.
+fn again(tries: u32) -> Duration {
+    Duration::from_millis(50 << tries.min(6))
 }
 
 enum Turn {
@@ -343,16 +413,24 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
         loop {
             match self.turn(until.as_mut(), &mut tick).await {
                 Turn::Until => {
-                    let news = self.unsaved > 0 || self.header.checkpoint != self.saved;
-                    return Ok(if !news || self.save().await? { Some(Ended::Stopped) } else { None });
+                    while self.unsaved > 0 || self.header.checkpoint != self.saved {
+                        match self.save().await? {
+                            Saved::Stored => break,
+                            Saved::Refused => return Ok(None),
+                            // So many times, then it is an error: nobody is told that it stopped well.
+                            Saved::Later => env.sleep(again(self.failures)).await,
+                        }
+                    }
+                    return Ok(Some(Ended::Stopped));
                 }
                 Turn::Tick => {
                     tick = env.sleep(period).boxed();
-                    let due = self.unsaved > 0 && self.saved_at.elapsed() >= self.projection.save_time;
+                    let due = (self.unsaved > 0 || self.failures > 0) && self.saved_at.elapsed() >= self.projection.save_time;
                     let idle = self.header.checkpoint != self.saved && self.saved_at.elapsed() >= IDLE_SAVE;
-                    if (due || idle) && !self.save().await? {
+                    if (due || idle) && self.save().await? == Saved::Refused {
                         return Ok(None);
                     }
+                    self.point().await?;
                     if self.lease.silence() >= self.projection.lease / 4 && !self.renew().await? {
                         return Ok(None);
                     }
@@ -368,7 +446,7 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
                     self.header.events += 1;
                     self.unsaved += 1;
                     // After a failure it is tried again at the next tick, not at every event.
-                    if self.failures == 0 && self.unsaved >= self.projection.save_events && !self.save().await? {
+                    if self.failures == 0 && self.unsaved >= self.projection.save_events && self.save().await? == Saved::Refused {
                         return Ok(None);
                     }
                 }
@@ -377,20 +455,18 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
                     self.header.checkpoint = Some(checkpoint);
                     // Also where it had caught up before: it may have been killed between that and the pointer.
                     if !self.pointed {
-                        let news = self.unsaved > 0 || !std::mem::replace(&mut self.header.caught_up, true);
-                        self.header.caught_up = true;
-                        if news && !self.save().await? {
+                        let first = !std::mem::replace(&mut self.header.caught_up, true);
+                        let news = self.unsaved > 0 || first;
+                        if news && self.failures == 0 && self.save().await? == Saved::Refused {
                             return Ok(None);
                         }
-                        let mine = self.projection.version;
-                        self.projections.point(&self.projection.name, |now| Pointer { live: now.live.max(Some(mine)) }).await?;
-                        self.pointed = true;
+                        self.point().await?;
                     }
                 }
                 Turn::Delivered(Some(Err(error))) if !error.is_retryable() => return Err(error),
                 Turn::Delivered(Some(Err(_)) | None) => {
                     errors += 1;
-                    env.sleep(Duration::from_millis(50 << errors.min(6))).await;
+                    env.sleep(again(errors)).await;
                     let from = self.header.checkpoint.clone().map_or(From::Start, From::Checkpoint);
                     self.feed = self.projections.feed.subscribe(from, self.projection.query.clone());
                 }
@@ -412,8 +488,19 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
         .await
     }
 
-    /// State and checkpoint in one write, over the one that it knows; false where that is not there any more.
-    async fn save(&mut self) -> Result<bool> {
+    /// Moves the pointer to this version, once a state is stored that has caught up.
+    async fn point(&mut self) -> Result<()> {
+        if self.pointed || !self.header.caught_up || self.failures > 0 || self.revision.is_none() {
+            return Ok(());
+        }
+        let mine = self.projection.version;
+        self.projections.point(&self.projection.name, |now| Pointer { live: now.live.max(Some(mine)) }).await?;
+        self.pointed = true;
+        Ok(())
+    }
+
+    /// State and checkpoint in one write, over the one that it knows.
+    async fn save(&mut self) -> Result<Saved> {
         let Projections { cells, env, objects, .. } = self.projections;
         let Projection { name, version, .. } = self.projection;
         let header = Header { generation: self.header.generation + 1, saved_at: Some(env.now()), ..self.header.clone() };
@@ -424,13 +511,12 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
                 (self.header, self.revision) = (header, Some(revision));
                 (self.unsaved, self.saved_at, self.saved) = (0, Instant::now(), self.header.checkpoint.clone());
                 self.failures = 0;
-                Ok(true)
+                Ok(Saved::Stored)
             }
-            Ok(None) => Ok(false),
-            // It may have been stored, or not: the next save finds out.
+            Ok(None) => Ok(Saved::Refused),
             Err(error) if error.is_retryable() && self.failures + 1 < FAILED_SAVES => {
                 self.failures += 1;
-                Ok(true)
+                Ok(Saved::Later)
             }
             Err(error) => Err(error),
         }

@@ -9,17 +9,19 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::future::{BoxFuture, FutureExt, select};
+use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, FuturesUnordered};
+
 use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::consumer::{Consumer, OnFailure, Progress, place};
+use super::attempt::{ToPark, Trouble, again, handle, park, pause};
+use super::consumer::{Consumer, Fixed, OnFailure, Progress, place};
 use super::parked::{Lot, Parked};
 use super::share::{self, Seat, partition_of};
 use super::window::{Ready, Window};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::event::{EventType, Recorded};
 use crate::feed::{Delivery, From};
 use crate::position::{Checkpoint, Position};
@@ -94,17 +96,19 @@ impl Consumer {
         Fut: Future<Output = Result<(), E>> + Send,
         E: Display + Send,
     {
-        let partitions = self.fix().await?;
+        let fixed = self.fix().await?;
         let mut runner = Runner {
             consumer: self,
             handler: &handler,
             me: self.env.new_id(),
-            partitions,
+            partitions: fixed.partitions,
+            fixed,
             watch: Watch::default(),
             groups: Vec::new(),
             groups_made: 0,
             jobs: FuturesUnordered::new(),
             lot: Lot::new(self.cells.clone(), &self.name),
+            to_park: Vec::new(),
             retrying: BTreeSet::new(),
             failed: None,
             stop: watch::Sender::new(false),
@@ -143,15 +147,8 @@ impl Group {
 
 enum Job {
     Handled { group: u64, ready: Ready, outcome: Result<(), Trouble> },
-    Parked { group: u64, sequence: u64, stored: Result<(Parked, Revision)> },
-    Retried { number: u64, outcome: Result<Result<(), Trouble>> },
-}
-
-struct Trouble {
-    reason: String,
-    attempts: u32,
-    /// It was not tried to the end, since the consumer stops.
-    abandoned: bool,
+    Parked(Vec<ToPark>, Result<Vec<(Parked, Revision)>>),
+    Retried { number: u64, event: Uuid, outcome: Result<Result<(), Trouble>> },
 }
 
 enum Turn {
@@ -166,11 +163,14 @@ struct Runner<'a, F> {
     handler: &'a F,
     me: Uuid,
     partitions: u32,
+    fixed: Fixed,
     watch: Watch,
     groups: Vec<Group>,
     groups_made: u64,
     jobs: FuturesUnordered<BoxFuture<'a, Job>>,
     lot: Lot,
+    /// What is to be parked as soon as the lease is known to be held.
+    to_park: Vec<ToPark>,
     retrying: BTreeSet<u64>,
     failed: Option<Failed>,
     stop: watch::Sender<bool>,
@@ -200,8 +200,9 @@ where
                 Turn::Job(job) => self.finished(job).await?,
                 Turn::Delivered(group, delivery) => self.delivered(group, delivery)?,
             }
+            self.park().await?;
             if self.is_due() {
-                self.save().await?;
+                self.save(&BTreeSet::new()).await?;
             }
             self.leave().await?;
         }
@@ -226,7 +227,7 @@ where
             }
             for (at, group) in groups.iter_mut().enumerate() {
                 if group.leaving.is_empty()
-                    && group.window.unfinished() < read_ahead
+                    && !group.window.is_full(read_ahead)
                     && let Poll::Ready(delivery) = group.feed.poll_next_unpin(context)
                 {
                     return Poll::Ready(Turn::Delivered(at, delivery));
@@ -259,7 +260,7 @@ where
             Some(Err(_)) | None => {
                 group.errors += 1;
                 let pause = pause(self.consumer, group.errors, Duration::from_secs(5));
-                let from = self.consumer.from(group.window.read().cloned(), group.window.low().rewound);
+                let from = self.consumer.from(&self.fixed, group.window.read().cloned(), group.window.low().rewound);
                 group.feed = self.consumer.follow(from, pause);
             }
         }
@@ -283,7 +284,7 @@ where
                     group.window.finish(ready.sequence);
                 } else if self.lot.blocks(&ready.keys) {
                     let parked = Parked::new(&ready.event, ready.keys, ready.before, consumer.env.now());
-                    self.jobs.push(park(consumer, parked, self.lot.next(), group.id, ready.sequence));
+                    self.to_park.push(ToPark { group: group.id, sequence: ready.sequence, parked });
                 } else {
                     let (id, handler, stop) = (group.id, self.handler, self.stop.subscribe());
                     let handed = Handed { event: (*ready.event).clone(), checkpoint: ready.checkpoint.clone(), attempt: 0 };
@@ -305,35 +306,39 @@ where
             }
             Job::Handled { outcome: Err(Trouble { abandoned: true, .. }), .. } => {}
             Job::Handled { group: id, ready, outcome: Err(trouble) } => {
-                let full = self.lot.len() >= self.consumer.most_parked;
+                let full = self.lot.len() + self.to_park.len() >= self.consumer.most_parked;
                 if self.consumer.on_failure == OnFailure::Stop || full {
                     self.failed.get_or_insert(Failed::new(&ready.event, trouble.attempts, trouble.reason));
                     self.stop.send_replace(true);
                 } else if group(&mut self.groups, id).is_some() {
                     let parked = Parked::new(&ready.event, ready.keys, ready.before, self.consumer.env.now());
                     let parked = parked.failed(trouble.reason, trouble.attempts);
-                    self.jobs.push(park(self.consumer, parked, self.lot.next(), id, ready.sequence));
+                    self.to_park.push(ToPark { group: id, sequence: ready.sequence, parked });
                 }
             }
-            Job::Parked { group: id, sequence, stored } => {
-                let (parked, revision) = stored?;
-                self.lot.insert(parked, revision);
-                if let Some(at) = group(&mut self.groups, id) {
-                    self.groups[at].window.finish(sequence);
+            Job::Parked(asked, stored) => {
+                for (parked, revision) in stored? {
+                    self.lot.insert(parked, revision);
+                }
+                for ToPark { group: id, sequence, .. } in asked {
+                    if let Some(at) = group(&mut self.groups, id) {
+                        self.groups[at].window.finish(sequence);
+                    }
                 }
             }
-            Job::Retried { number, outcome } => {
+            Job::Retried { number, event, outcome } => {
                 self.retrying.remove(&number);
-                match outcome {
-                    Ok(Ok(())) => self.lot.remove(number).await?,
-                    Ok(Err(trouble)) if trouble.abandoned => {}
-                    Ok(Err(trouble)) => {
-                        self.lot.change(number, |parked| parked.failed(trouble.reason.clone(), trouble.attempts)).await?;
+                let failed = match outcome {
+                    Ok(Ok(())) => {
+                        self.lot.remove(number, event).await?;
+                        None
                     }
-                    Err(error) if error.is_retryable() => {}
-                    Err(error) => {
-                        self.lot.change(number, |parked| parked.failed(error.to_string(), 1)).await?;
-                    }
+                    Ok(Err(trouble)) => (!trouble.abandoned).then_some((trouble.reason, trouble.attempts)),
+                    Err(error) => (!error.is_retryable()).then(|| (error.to_string(), 1)),
+                };
+                if let Some((reason, attempts)) = failed {
+                    let same = |parked: Parked| (parked.event == event).then(|| parked.failed(reason.clone(), attempts));
+                    self.lot.change(number, same).await?;
                 }
                 self.retry_due();
             }
@@ -348,8 +353,43 @@ where
         finished >= self.consumer.save_events || self.groups.iter().any(fresh)
     }
 
+    /// Parks what waits for it, right after the lease of its partition was renewed: an instance that slept while another took over and handled
+    /// the event must not set it aside behind the other's back. Not one transaction: one that sleeps for the lease's length between the two
+    /// writes still does, and the event is handled again, after later ones.
+    async fn park(&mut self) -> Result<()> {
+        if self.to_park.is_empty() {
+            return Ok(());
+        }
+        let of = |one: &ToPark, partitions| (one.group, partition_of(one.parked.keys.first().map_or("", String::as_str), partitions));
+        let renew = self.to_park.iter().map(|one| of(one, self.partitions)).collect();
+        let silent = self.save(&renew).await?;
+        let mut batch = Vec::new();
+        for one in std::mem::take(&mut self.to_park) {
+            let seat = of(&one, self.partitions);
+            // A group that is gone was lost to another instance.
+            let Some(group) = self.groups.iter_mut().find(|group| group.id == one.group) else { continue };
+            if !group.leases.contains_key(&seat.1) {
+                group.window.finish(one.sequence);
+            } else if silent.contains(&seat) {
+                // Whether it is held is not known: at the next turn.
+                self.to_park.push(one);
+            } else {
+                batch.push(one);
+            }
+        }
+        if !batch.is_empty() {
+            let consumer = self.consumer;
+            let park = async move {
+                let stored = park(consumer, &mut batch).await;
+                Job::Parked(batch, stored)
+            };
+            self.jobs.push(park.boxed());
+        }
+        Ok(())
+    }
+
     async fn tick(&mut self) -> Result<()> {
-        self.save().await?;
+        self.save(&BTreeSet::new()).await?;
         let now = Instant::now();
         if self.claimed.is_none_or(|then| now.duration_since(then) >= self.consumer.lease / 4) && !*self.stop.borrow() {
             self.claimed = Some(now);
@@ -362,15 +402,17 @@ where
         Ok(())
     }
 
-    /// Saves places that moved and renews leases that have been silent for a while. A save that is refused loses the partition.
-    async fn save(&mut self) -> Result<()> {
+    /// Saves places that moved and renews leases that have been silent for a while, and those of these groups and partitions at any rate. A save
+    /// that is refused loses the partition. Those of which nothing was heard.
+    async fn save(&mut self, renew: &BTreeSet<(u64, u32)>) -> Result<BTreeSet<(u64, u32)>> {
         let length = self.consumer.lease;
+        let mut unheard = BTreeSet::new();
         for group in &mut self.groups {
             let low = group.window.low().clone();
             let moved = low.checkpoint != group.saved.0;
             let (mut lost, mut all) = (Vec::new(), true);
             for (partition, lease) in &mut group.leases {
-                if !moved && lease.silence() < length / 4 {
+                if !moved && lease.silence() < length / 4 && !renew.contains(&(group.id, *partition)) {
                     continue;
                 }
                 match lease.renew(Progress::of(&low)).await {
@@ -379,7 +421,10 @@ where
                     Ok(Standing::Lost) => lost.push(*partition),
                     Err(error) if !error.is_retryable() => return Err(error),
                     Err(_) if lease.silence() >= length => lost.push(*partition),
-                    Err(_) => all = false,
+                    Err(_) => {
+                        all = false;
+                        unheard.insert((group.id, *partition));
+                    }
                 }
             }
             for partition in lost {
@@ -391,7 +436,7 @@ where
             }
         }
         self.groups.retain(|group| !group.leases.is_empty());
-        Ok(())
+        Ok(unheard)
     }
 
     /// Gives up what others asked for, once nothing of it is under way.
@@ -451,7 +496,7 @@ where
     fn join(&mut self, taken: Vec<(u32, Progress, Lease)>) {
         let mut fresh = BTreeMap::new();
         for (partition, progress, lease) in taken {
-            let from = self.consumer.from(progress.checkpoint.clone(), progress.rewound);
+            let from = self.consumer.from(&self.fixed, progress.checkpoint.clone(), progress.rewound);
             let place = place(&from);
             let idle =
                 self.groups.iter().position(|group| progress.checkpoint.is_some() && group.idle_at() == progress.checkpoint.as_ref());
@@ -494,13 +539,14 @@ where
             let partition = partition_of(key, self.partitions);
             let mine = self.groups.iter().any(|group| group.leases.contains_key(&partition));
             if mine && self.retrying.insert(parked.number) {
-                let (consumer, handler, stop, number) = (self.consumer, self.handler, self.stop.subscribe(), parked.number);
+                let (consumer, handler, stop) = (self.consumer, self.handler, self.stop.subscribe());
+                let (number, event) = (parked.number, parked.event);
                 let again = async move {
                     let outcome = match again(consumer, &parked).await {
                         Ok(handed) => Ok(handle(consumer, handler, handed, stop).await),
                         Err(error) => Err(error),
                     };
-                    Job::Retried { number, outcome }
+                    Job::Retried { number, event, outcome }
                 };
                 self.jobs.push(again.boxed());
             }
@@ -539,60 +585,4 @@ fn later<T>(outcome: Result<T>) -> Result<()> {
         Err(error) if !error.is_retryable() => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Before the try after this many: doubling, with half of it by chance, so that instances do not meet.
-fn pause(consumer: &Consumer, tries: u32, longest: Duration) -> Duration {
-    let whole = consumer.first_pause.saturating_mul(1u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX)).min(longest);
-    let half = u64::try_from(whole.as_micros() / 2).unwrap_or(u64::MAX);
-    Duration::from_micros(half + consumer.env.below(half.saturating_add(1)))
-}
-
-async fn handle<F, Fut, E>(consumer: &Consumer, handler: &F, mut handed: Handed, mut stop: watch::Receiver<bool>) -> Result<(), Trouble>
-where
-    F: Fn(Handed) -> Fut + Send + Sync,
-    Fut: Future<Output = Result<(), E>> + Send,
-    E: Display + Send,
-{
-    loop {
-        handed.attempt += 1;
-        let reason = match handler(handed.clone()).await {
-            Ok(()) => return Ok(()),
-            Err(error) => error.to_string(),
-        };
-        let (attempts, abandoned) = (handed.attempt, *stop.borrow());
-        if attempts >= consumer.attempts || abandoned {
-            return Err(Trouble { reason, attempts, abandoned: abandoned && attempts < consumer.attempts });
-        }
-        let pause = pause(consumer, attempts, consumer.longest_pause);
-        // Who stops does not wait out a pause: the event is handed out again by whoever goes on.
-        select(consumer.env.sleep(pause).boxed(), stop.wait_for(|stop| *stop).map(drop).boxed()).await;
-    }
-}
-
-fn park(consumer: &Consumer, parked: Parked, from: u64, group: u64, sequence: u64) -> BoxFuture<'_, Job> {
-    async move {
-        let mut tries = 0;
-        loop {
-            let stored = Lot::add(consumer.cells.clone(), consumer.name.clone(), parked.clone(), from).await;
-            tries += 1;
-            if tries == 10 || stored.as_ref().err().is_none_or(|error| !error.is_retryable()) {
-                return Job::Parked { group, sequence, stored };
-            }
-            consumer.env.sleep(pause(consumer, tries, Duration::from_secs(5))).await;
-        }
-    }
-    .boxed()
-}
-
-/// A parked event, read again from the feed.
-async fn again(consumer: &Consumer, parked: &Parked) -> Result<Handed> {
-    let from = parked.before.clone().map_or(From::Start, From::Checkpoint);
-    let mut deliveries = consumer.feed.subscribe(from, consumer.query.clone());
-    while let Some(Delivery::Event { event, checkpoint }) = deliveries.next().await.transpose()? {
-        if event.id == parked.event {
-            return Ok(Handed { event: *event, checkpoint, attempt: 0 });
-        }
-    }
-    Err(Error::corrupt("feed", format!("parked event {} is not behind the place where it was read", parked.event)))
 }

@@ -11,7 +11,6 @@ use futures::StreamExt;
 use tokio::time::Instant;
 
 use super::consumer::Consumer;
-use super::share::partition_of;
 use crate::env::Env;
 use crate::error::{Error, Reason, Result};
 use crate::event::Recorded;
@@ -104,7 +103,14 @@ where
 {
     let began = Instant::now();
     let mut pause = Duration::from_millis(5);
-    while !holds().await? {
+    loop {
+        // A look reads what the follower has not done, however much that is: it ends with the deadline, too.
+        let left = deadline.saturating_sub(began.elapsed());
+        match tokio::time::timeout(left, holds()).await {
+            Ok(Ok(true)) => return Ok(()),
+            Ok(Err(error)) => return Err(error),
+            Ok(Ok(false)) | Err(_) => {}
+        }
         let left = deadline.saturating_sub(began.elapsed());
         if left.is_zero() {
             let at = target.last().map(|at| at.to_string()).unwrap_or_default();
@@ -113,7 +119,6 @@ where
         env.sleep(pause.min(left)).await;
         pause = (pause * 2).min(Duration::from_millis(250));
     }
-    Ok(())
 }
 
 /// Waits until the feed shows what a commit wrote. Where the feed is read from the log itself, it does so at once.
@@ -132,8 +137,8 @@ impl Consumer {
 
     async fn has_reached(&self, target: &Target) -> Result<bool> {
         let Some(fixed) = self.fixed().await? else { return Ok(false) };
-        for (from, partitions) in self.places().await? {
-            let counts = |event: &Recorded| partitions.contains(&partition_of(&self.keys_of(event)[0], fixed.partitions));
+        for (from, partitions) in self.places(&fixed).await? {
+            let counts = |event: &Recorded| self.is_of(event, &partitions, &fixed);
             if !target.is_behind(&*self.feed, from, &fixed.query, counts).await? {
                 return Ok(false);
             }

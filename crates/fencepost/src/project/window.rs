@@ -7,6 +7,9 @@ use jiff::Timestamp;
 use crate::event::Recorded;
 use crate::position::{Checkpoint, Position};
 
+/// What is finished behind an event that takes long is repeated after a crash: so many times what may be unfinished, and no more.
+const BEHIND: usize = 8;
+
 /// An event that may be handled now: nothing before it under any of its keys is unfinished.
 #[derive(Debug)]
 pub(super) struct Ready {
@@ -71,6 +74,10 @@ impl Window {
     /// Events read and not finished.
     pub(super) fn unfinished(&self) -> usize {
         self.unfinished
+    }
+    /// Whether no more is to be read: so many are unfinished, or [`BEHIND`] times as many are held up by one that is.
+    pub(super) fn is_full(&self, read_ahead: usize) -> bool {
+        self.unfinished >= read_ahead || self.entries.len() >= read_ahead.saturating_mul(BEHIND)
     }
 
     /// One more event. Keys may repeat.

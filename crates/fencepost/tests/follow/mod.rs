@@ -2,14 +2,19 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub(crate) mod cells;
 pub(crate) mod crash;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fencepost::testing::conformance::Subject;
-use fencepost::{Append, Cells, Committed, Env, Event, EventLog, EventLogExt, Feed, Handed, Memory, Query, ReadOptions, Recorded};
+use fencepost::{
+    Append, Cells, Committed, Delivery, Env, Event, EventLog, EventLogExt, Feed, From, Handed, Memory, Query, ReadOptions, Recorded,
+};
+use futures::StreamExt;
 
 /// Longer than anything takes that is not stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,10 +41,10 @@ fn of(name: &str, subject: Subject) -> Place {
     Place { name: name.into(), log, other_log, feed: subject.feed.expect("a feed"), cells: subject.cells }
 }
 
-/// Memory, and the ledger with one lane and with eight.
+/// Memory, and the ledger with one lane, with eight, and by its index, which an indexer keeps up in the background.
 pub(crate) async fn places() -> Vec<Place> {
     let mut places = vec![place(Memory::new())];
-    for feed in ["lanes-1", "lanes-8"] {
+    for feed in ["lanes-1", "lanes-8", "streams"] {
         places.push(of(feed, crate::support::ledger(feed).await));
     }
     places
@@ -53,12 +58,12 @@ impl Place {
 
     /// Two writers at once, until the future ends: labels rise on every tag. How many events there are then.
     pub(crate) async fn load(&self, seed: u64, until: impl Future<Output = ()>) -> usize {
-        let count = Arc::new(Mutex::new(0));
+        let (count, ended) = (Arc::new(Mutex::new(0)), Arc::new(AtomicBool::new(false)));
         let writer = |number: usize, log: Arc<dyn EventLog>| {
-            let (count, env) = (count.clone(), Env::seeded(seed + number as u64));
+            let (count, ended, env) = (count.clone(), ended.clone(), Env::seeded(seed + number as u64));
             async move {
                 let mut next = number;
-                loop {
+                while !ended.load(Ordering::SeqCst) {
                     let events: Vec<Event> = (0..=env.below(3))
                         .map(|_| {
                             next += 2;
@@ -73,14 +78,31 @@ impl Place {
                 }
             }
         };
-        let writers = futures::future::join(writer(0, self.log.clone()), writer(1, self.other_log.clone()));
-        futures::future::select(Box::pin(writers), Box::pin(until)).await;
+        let mut writers = Box::pin(futures::future::join(writer(0, self.log.clone()), writer(1, self.other_log.clone())));
+        futures::future::select(&mut writers, Box::pin(until)).await;
+        if self.is_indexed() {
+            // What comes of a writer that is stopped within an append is not known before the index has it: it ends.
+            ended.store(true, Ordering::SeqCst);
+            writers.await;
+        }
         // A writer that was stopped within an append may have recorded it all the same.
         self.history().await.len()
     }
 
-    /// All events, in the order of the log.
+    fn is_indexed(&self) -> bool {
+        self.name == "streams"
+    }
+
+    /// All events, in the order of the log; of the feed, where that is the only way to read them all.
     pub(crate) async fn history(&self) -> Vec<Recorded> {
+        if self.is_indexed() {
+            let mut history = Vec::new();
+            let mut deliveries = self.feed.subscribe(From::Start, Query::all());
+            while let Some(Delivery::Event { event, .. }) = deliveries.next().await.transpose().expect("delivers") {
+                history.push(*event);
+            }
+            return history;
+        }
         self.log.read_all(&Query::all(), ReadOptions::default()).await.expect("reads")
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 pub(in crate::project) enum Objects {}
 
 impl Objects {
-    pub(in crate::project) async fn put(&self, _: Of<'_>, _: &[u8]) -> Result<ObjectRef> {
+    pub(in crate::project) async fn put(&self, _: Of<'_>, _: &[u8]) -> Result<Option<ObjectRef>> {
         match *self {}
     }
     pub(in crate::project) async fn get(&self, _: &ObjectRef) -> Result<Bytes> {

@@ -1,0 +1,136 @@
+//! Comparisons: every difference told, and none that is not one.
+
+use super::*;
+
+/// What `change` does to one of three events on one tag, as the comparison tells it.
+async fn told(change: impl Fn(Vec<Event>) -> Vec<Event>) -> Vec<Vec<&'static str>> {
+    let event = |n: u128| {
+        let meta = Metadata { occurred: Some(jiff::Timestamp::UNIX_EPOCH), ..Metadata::default() };
+        Event::new("T", format!("{n}")).and_then(|e| e.tag("a")).expect("event").id(Uuid::from_u128(n)).meta(meta)
+    };
+    let (left, right) = (Memory::new(), Memory::new());
+    let events: Vec<Event> = (1..=4).map(event).collect();
+    EventLog::append(&left, Append::new(events.clone())).await.expect("appends");
+    EventLog::append(&right, Append::new(change(events))).await.expect("appends");
+    let compared = moving::compare(party(&left), party(&right), &quiet).await.expect("compares");
+    assert_eq!(compared.differing, compared.differences.len() as u64);
+    assert_eq!(compared.is_equal(), compared.differing == 0);
+    compared.differences.into_iter().map(|difference| difference.fields).collect()
+}
+
+#[tokio::test]
+async fn every_difference_is_named() {
+    let second = |to: fn(Event) -> Event| {
+        move |mut events: Vec<Event>| {
+            events[1] = to(events[1].clone());
+            events
+        }
+    };
+    let other = |name: &str, body: &'static str, old: &Event| Event::new(name, body).expect("event").id(old.given_id().expect("id"));
+    assert_eq!(told(|events| events).await, Vec::<Vec<&str>>::new());
+    assert_eq!(told(second(|e| e.tag("b").expect("tag"))).await, [["tags"]]);
+    assert_eq!(
+        told(second(|e| e.meta(Metadata { user: Some("u".into()), occurred: Some(jiff::Timestamp::UNIX_EPOCH), ..Metadata::default() })))
+            .await,
+        [["metadata"]]
+    );
+    assert_eq!(told(second(|e| e.meta(Metadata { occurred: Some(jiff::Timestamp::MAX), ..Metadata::default() }))).await, [["time"]]);
+    let body = |mut events: Vec<Event>| {
+        events[1] = other("T", "x", &events[1]).tag("a").expect("tag").meta(events[1].metadata().clone());
+        events
+    };
+    assert_eq!(told(body).await, [["body"]]);
+    let kind = |mut events: Vec<Event>| {
+        events[1] = other("U", "2", &events[1]).tag("a").expect("tag").meta(events[1].metadata().clone());
+        events
+    };
+    assert_eq!(told(kind).await, [["type"]]);
+    assert_eq!(
+        told(|mut events| {
+            events.remove(1);
+            events
+        })
+        .await,
+        [["missing"]]
+    );
+    assert_eq!(
+        told(|mut events| {
+            events.insert(1, Event::new("T", "").and_then(|e| e.tag("a")).expect("event"));
+            events
+        })
+        .await,
+        [["extra"]]
+    );
+    assert_eq!(
+        told(|mut events| {
+            events.swap(1, 2);
+            events
+        })
+        .await,
+        [["order"]]
+    );
+}
+
+#[tokio::test]
+async fn the_order_of_events_that_share_no_tag_is_no_difference() {
+    let event = |n: u128| Event::new("T", "").and_then(|e| e.tag(format!("t{n}"))).expect("event").id(Uuid::from_u128(n));
+    let meta = Metadata { occurred: Some(jiff::Timestamp::UNIX_EPOCH), ..Metadata::default() };
+    let (left, right) = (Memory::new(), Memory::new());
+    EventLog::append(&left, Append::new((0..50).map(|n| event(n).meta(meta.clone())))).await.expect("appends");
+    EventLog::append(&right, Append::new((0..50).rev().map(|n| event(n).meta(meta.clone())))).await.expect("appends");
+    let compared = moving::compare(party(&left), party(&right), &quiet).await.expect("compares");
+    assert!(compared.is_equal() && compared.equal == 50, "{compared:?}");
+}
+
+#[tokio::test]
+async fn events_that_come_during_the_comparison_are_for_the_next_run() {
+    let (from, to) = (Memory::new(), Memory::new());
+    fill(&from, &Env::seeded(5), 5).await;
+    let copy = Copy::new(party(&from), party(&to), "there");
+    copy.run(&quiet).await.expect("copies");
+    fill(&from, &Env::seeded(6), 1).await;
+    assert!(copy.compare(&quiet).await.expect("compares").is_equal());
+    assert!(!moving::compare(party(&from), party(&to), &quiet).await.expect("compares").is_equal());
+}
+
+/// Over several lanes a commit is merged by its writer's clock: one that is recorded after the copy, by a writer whose clock is behind, comes
+/// before events that were copied. Counted from the front, it would push one of them out.
+#[tokio::test]
+async fn what_is_recorded_since_under_an_earlier_time_is_for_the_next_run() {
+    for to in ["feed=lanes-1", "feed=streams"] {
+        let (ground, ahead) = (Ground::fresh(), Env::seeded(1));
+        ahead.advance(Duration::from_secs(3600));
+        let from = open(ground.builder("feed=lanes-8").env(ahead.clone())).await;
+        for n in 0..20 {
+            fill(&*from.log().expect("log"), &Env::seeded(20 + n), 1).await;
+            ahead.advance(Duration::from_secs(1));
+        }
+        let copy = Copy::new(&from, &store(to).await, "there");
+        let copied = copy.run(&quiet).await.expect("copies");
+        for n in 0..8 {
+            let event = Event::new("Late", "{}").and_then(|event| event.tag(format!("late:{n}"))).expect("event");
+            // Each keeps to a lane of its own.
+            let behind = open(ground.builder("feed=lanes-8").env(Env::seeded(100 + n))).await;
+            behind.log().expect("log").append(Append::new([event])).await.expect("appends");
+        }
+        let compared = copy.compare(&quiet).await.expect("compares");
+        assert!(compared.is_equal(), "{to}: {compared:?}");
+        assert_eq!((compared.source, compared.equal), (copied.events, copied.events), "{to}");
+        assert_eq!(copy.run(&quiet).await.expect("copies").events, 8, "{to}");
+        assert!(copy.compare(&quiet).await.expect("compares").is_equal(), "{to}");
+    }
+}
+
+/// What was copied and is not there is told, though other events came since.
+#[tokio::test]
+async fn what_is_missing_is_told_beside_what_came_since() {
+    let (from, to, lost) = (Memory::new(), Memory::new(), Memory::new());
+    fill(&from, &Env::seeded(21), 5).await;
+    Copy::new(party(&from), party(&to), "there").run(&quiet).await.expect("copies");
+    fill(&from, &Env::seeded(22), 1).await;
+    // The mark of the copy, and nothing else.
+    let (mark, _) = Checkpoints::load(&to, "moving.there").await.expect("loads").expect("a mark");
+    Checkpoints::save(&lost, "moving.there", &mark, None).await.expect("saves");
+    let compared = Copy::new(party(&from), party(&lost), "there").compare(&quiet).await.expect("compares");
+    assert_eq!((compared.source, compared.differing), (all(&to).await.len() as u64, all(&to).await.len() as u64), "{compared:?}");
+}

@@ -1,0 +1,191 @@
+//! Parked events and instances that sleep, die or hear no answer: whoever comes late leaves alone what others have done since. What parking
+//! does in daylight is in `subscriptions.rs`.
+
+mod follow;
+mod support;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use fencepost::{CellKind, Consumer, Env, Handed, Memory};
+use follow::cells::{Judged, Verdict};
+use follow::{Place, Recording, place, wait_for, wait_until};
+
+const LEASE: Duration = Duration::from_millis(30);
+
+fn consumer(place: &Place) -> Consumer {
+    let consumer = Consumer::new("mailer", place.feed.clone(), place.cells.clone(), Env::system()).expect("a good name");
+    consumer.lease(LEASE).save_every(7, Duration::from_millis(5)).retry(1, Duration::ZERO, Duration::ZERO)
+}
+
+async fn parked(place: &Place) -> Vec<(u64, usize)> {
+    let history = place.history().await;
+    let label = |id| history.iter().find(|event| event.id == id).map(follow::label).expect("of the log");
+    let parked = consumer(place).parked().await.expect("lists");
+    parked.into_iter().map(|parked| (parked.number, label(parked.event))).collect()
+}
+
+/// A retry takes long; meanwhile its event is skipped, and another is parked. A number that is given again would bring the retry's end down
+/// on the other event, which nobody would ever handle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_that_ends_late_leaves_alone_what_was_parked_meanwhile() {
+    let mut place = place(Memory::new());
+    let cells = Judged::new(&place.cells, |_, _| Verdict::Done);
+    place.cells = cells.clone();
+    place.append(&[("0", &["a"])]).await;
+    let (go_on, recording) = (tokio::sync::Semaphore::new(0), Recording::default());
+    let (retrying, tried) = (AtomicBool::new(false), AtomicBool::new(false));
+    let handler = async |handed: Handed| match follow::label(&handed) {
+        0 if retrying.load(Ordering::SeqCst) => {
+            tried.store(true, Ordering::SeqCst);
+            let _ = go_on.acquire().await.expect("open");
+            recording.note(&handed);
+            Ok(())
+        }
+        0 | 1 => Err("no"),
+        _ => {
+            recording.note(&handed);
+            Ok(())
+        }
+    };
+    let mailer = consumer(&place);
+    let script = async {
+        wait_for(|| async { parked(&place).await.len() == 1 }).await;
+        retrying.store(true, Ordering::SeqCst);
+        let number = parked(&place).await[0].0;
+        mailer.retry_parked(number).await.expect("it is there");
+        wait_until(|| tried.load(Ordering::SeqCst)).await;
+        mailer.skip_parked(number).await.expect("it is there");
+        // The instance that runs looks again, and knows that it is gone.
+        let before = cells.lists();
+        wait_until(|| cells.lists() > before).await;
+        place.append(&[("1", &["b"])]).await;
+        wait_for(|| async { parked(&place).await.iter().map(|(_, label)| *label).eq([1]) }).await;
+        assert_ne!(parked(&place).await[0].0, number, "no number is given twice");
+        go_on.add_permits(1);
+        place.append(&[("2", &["c"])]).await;
+        wait_until(|| recording.labels().contains(&0) && recording.labels().contains(&2)).await;
+    };
+    let _ = mailer.run_until(handler, script).await.expect("it runs");
+    assert_eq!(parked(&place).await.iter().map(|(_, label)| *label).collect::<Vec<_>>(), [1], "it waits to be retried");
+}
+
+/// A process that is stopped: its thread stands still, so that nothing of it runs, whatever it was about to do.
+#[derive(Default)]
+struct Sleep(Mutex<bool>, Condvar, AtomicBool);
+
+impl Sleep {
+    fn fall(&self) {
+        tokio::task::block_in_place(|| {
+            self.2.store(true, Ordering::SeqCst);
+            let mut woken = self.0.lock().expect("a bool");
+            while !*woken {
+                woken = self.1.wait(woken).expect("a bool");
+            }
+        });
+    }
+    fn has_fallen(&self) -> bool {
+        self.2.load(Ordering::SeqCst)
+    }
+    fn wake(&self) {
+        *self.0.lock().expect("a bool") = true;
+        self.1.notify_all();
+    }
+}
+
+/// An instance is stopped with event 0 in hand, for the nth time; meanwhile another handles it and a later one of its stream, and parks
+/// event 2; then the first wakes, and its handler ends so. What is parked when it has gone on to the next event, and what it handled.
+async fn wakes_late(place: &Place, nth: usize, outcome: Result<(), &'static str>) -> (Vec<usize>, Recording) {
+    place.append(&[("0", &["a"])]).await;
+    let (late, second) = (consumer(place), consumer(place));
+    let (late_seen, seen, sleep) = (Recording::default(), Recording::default(), Arc::new(Sleep::default()));
+    let (noted, sleeper, times) = (late_seen.clone(), sleep.clone(), AtomicUsize::new(0));
+    let late_handler = move |handed: Handed| {
+        let is_first = follow::label(&handed) == 0;
+        let ends = match times.fetch_add(usize::from(is_first), Ordering::SeqCst) {
+            _ if !is_first => Ok(()),
+            time if time < nth => Err("no"),
+            time => {
+                if time == nth {
+                    sleeper.fall();
+                }
+                outcome
+            }
+        };
+        if ends.is_ok() {
+            noted.note(&handed);
+        }
+        std::future::ready(ends)
+    };
+    let late = tokio::spawn(async move { late.run(late_handler).await });
+    if nth > 0 {
+        wait_for(|| async { parked(place).await.len() == 1 }).await;
+        second.retry_parked(parked(place).await[0].0).await.expect("it is there");
+    }
+    wait_until(|| sleep.has_fallen()).await;
+    let other_handler = |handed: Handed| {
+        let fails = follow::label(&handed) == 2;
+        if !fails {
+            seen.note(&handed);
+        }
+        std::future::ready(if fails { Err("no") } else { Ok(()) })
+    };
+    let goes_on = async {
+        wait_until(|| seen.labels().contains(&0)).await;
+        wait_for(|| async { parked(place).await.is_empty() }).await;
+        place.append(&[("1", &["a"])]).await;
+        place.append(&[("2", &["b"])]).await;
+        wait_until(|| seen.labels().contains(&1)).await;
+        wait_for(|| async { parked(place).await.len() == 1 }).await;
+    };
+    let _ = second.run_until(other_handler, goes_on).await.expect("it runs");
+    sleep.wake();
+    place.append(&[("3", &["c"])]).await;
+    wait_until(|| late_seen.labels().contains(&3)).await;
+    late.abort();
+    (parked(place).await.into_iter().map(|(_, label)| label).collect(), late_seen)
+}
+
+/// It wakes when the other has handled the event that it holds, and a later one of the same stream: if it set the event aside now, it would be
+/// handled again after the later one, and the whole stream would wait behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_wakes_in_a_failing_handler_parks_nothing_that_another_has_handled() {
+    for place in follow::places().await {
+        let (parked, _) = wakes_late(&place, 0, Err("no")).await;
+        assert_eq!(parked, [2], "{}: only what the other could not handle", place.name);
+    }
+}
+
+/// It wakes in a retry that another has ended meanwhile: whatever its own end is, what the other has parked since stays as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_wakes_in_a_retry_leaves_alone_what_another_has_parked_since() {
+    for outcome in [Ok(()), Err("no")] {
+        for place in follow::places().await {
+            let (parked, late_seen) = wakes_late(&place, 1, outcome).await;
+            assert_eq!(parked, [2], "{}: it waits to be retried", place.name);
+            assert_eq!(late_seen.labels().contains(&0), outcome.is_ok());
+            let waiting = consumer(&place).parked().await.expect("lists").remove(0);
+            assert_eq!((waiting.attempts, waiting.reason.as_str()), (1, "no"), "{}", place.name);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_whose_parking_was_not_answered_is_parked_once() {
+    let mut place = place(Memory::new());
+    place.append(&[("0", &["a"])]).await;
+    let first = Arc::new(AtomicBool::new(true));
+    place.cells = Judged::new(&place.cells, move |key, body| {
+        let is_event = key.kind() == CellKind::Parked && body.starts_with(b"{");
+        if is_event && first.swap(false, Ordering::SeqCst) { Verdict::Unheard } else { Verdict::Done }
+    });
+    let mailer = consumer(&place);
+    let handler = |_: Handed| async { Err::<(), _>("no") };
+    let saved = || async {
+        let status = mailer.status().await.expect("reads");
+        status.is_some_and(|status| status.partitions[0].position.is_some())
+    };
+    let _ = mailer.run_until(handler, wait_for(saved)).await.expect("it runs");
+    assert_eq!(parked(&place).await.iter().map(|(_, label)| *label).collect::<Vec<_>>(), [0]);
+}
