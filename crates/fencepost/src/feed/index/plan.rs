@@ -417,12 +417,9 @@ impl Plan {
             .iter()
             .filter_map(|(series, slots)| {
                 let lowest = *slots.first_key_value()?.0;
-                let missing = match self.next.get(series) {
-                    Some(next) if lowest > *next => *next,
-                    Some(_) => return None,
-                    None => lowest - 1,
-                };
-                Some((series.clone(), missing))
+                // The one before what waits: if it is in the index, so is all before it.
+                let is_next = self.next.get(series).is_some_and(|next| lowest <= *next);
+                (!is_next).then(|| (series.clone(), lowest - 1))
             })
             .collect();
         let mut overdue = Vec::new();
