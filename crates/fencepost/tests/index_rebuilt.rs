@@ -1,6 +1,7 @@
 //! What a rebuild put and the stream brings again is in the index once, whatever became of the stream and whatever times callers said; and
 //! neither that nor waiting for the index costs more the longer the chain is.
 
+#[allow(clippy::unwrap_used, reason = "shared with tests that may")]
 mod bare_sdk;
 mod support;
 
