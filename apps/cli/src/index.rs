@@ -130,9 +130,21 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
             }
         }
         What::Rebuild => {
-            let bar = progress(None, "items read, commits appended");
-            let rebuilt = index.rebuild(&|so_far| bar.set_position(so_far.items + so_far.appended)).await?;
-            bar.finish_and_clear();
+            let (scan, append) = (progress(None, "items read"), std::sync::OnceLock::new());
+            let tell = |so_far: &fencepost::RebuildProgress| {
+                scan.set_position(so_far.items);
+                if so_far.appended > 0 {
+                    scan.finish_and_clear();
+                    let bar = append.get_or_init(|| progress(Some(so_far.lacking), "appended"));
+                    bar.set_length(so_far.lacking);
+                    bar.set_position(so_far.appended);
+                }
+            };
+            let rebuilt = index.rebuild(&tell).await?;
+            scan.finish_and_clear();
+            if let Some(bar) = append.get() {
+                bar.finish_and_clear();
+            }
             Ok(out.result(&rebuilt, |paint| {
                 let appended = paint.bold(format!("{} commits appended in {} epochs", rebuilt.appended, rebuilt.epochs));
                 format!("{appended}, {} items read; {}", rebuilt.items, rebuilt.units)

@@ -202,6 +202,11 @@ pub(crate) fn talk(text: impl Display) {
     }
 }
 
+/// What whoever reads the output must know: on stderr, whatever that is.
+pub(crate) fn warn(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{}", Paint::stderr().bad(text));
+}
+
 /// A bar to a known end, or a counter without one. Hidden where stderr is no terminal.
 pub(crate) fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
     if !io::stderr().is_terminal() {

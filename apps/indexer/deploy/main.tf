@@ -265,6 +265,23 @@ resource "aws_cloudwatch_metric_alarm" "trimmed" {
   alarm_actions      = local.alarm_actions
 }
 
+resource "aws_cloudwatch_metric_alarm" "waiting" {
+  alarm_name          = "${var.name}-waiting"
+  alarm_description   = "Commits wait for records that do not come; run `fencepost index verify`"
+  namespace           = "Fencepost"
+  metric_name         = "Waiting"
+  dimensions          = { FunctionName = var.name }
+  statistic           = "Minimum"
+  period              = 300
+  evaluation_periods  = 1
+  datapoints_to_alarm = 1
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  # What waited at the last ring waits until a ring says otherwise.
+  treat_missing_data = "ignore"
+  alarm_actions      = local.alarm_actions
+}
+
 output "function_arn" {
   description = "The function"
   value       = aws_lambda_function.indexer.arn

@@ -31,18 +31,19 @@ const OPENING: Duration = Duration::from_secs(5);
 async fn main() -> Result<(), lambda_runtime::Error> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FENCEPOST_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_target(false).init();
-    let function = Function { settings: Settings::from_env(), env: Env::system(), store: OnceCell::new() };
+    let function = Function { settings: Settings::from_env(), env: Env::system(), store: OnceCell::new(), index: OnceCell::new() };
     if let Err(error) = tokio::time::timeout(OPENING, function.store()).await.unwrap_or_else(|_| Err("no answer yet".into())) {
         tracing::warn!(error, "the store is not open");
     }
     lambda_runtime::run(service_fn(|event: LambdaEvent<Box<RawValue>>| function.rung(event))).await
 }
 
-/// What lives as long as the process: one store for all rings.
+/// What lives as long as the process: one store for all rings, and its index, which need not read twice what does not change.
 struct Function {
     settings: Settings,
     env: Env,
     store: OnceCell<Store>,
+    index: OnceCell<Index>,
 }
 
 /// A ring that failed: the event source rings again.
@@ -65,6 +66,11 @@ impl Function {
         self.store.get_or_try_init(open).await
     }
 
+    async fn index(&self) -> Result<&Index, String> {
+        let store = self.store().await?;
+        self.index.get_or_try_init(async || store.index().map_err(|error| error.to_string())).await
+    }
+
     async fn rung(&self, event: LambdaEvent<Box<RawValue>>) -> Result<Answer, Failed> {
         let LambdaEvent { payload, context, .. } = event;
         let batch = Batch::read(&payload);
@@ -76,9 +82,9 @@ impl Function {
     }
 
     async fn answer(&self, batch: &Batch, context: &Context) -> Result<Answer, Failed> {
-        let index = self.store().await.map_err(Failed)?.index().map_err(|error| Failed(error.to_string()))?;
+        let index = self.index().await.map_err(Failed)?;
         if index.takes_records() && !batch.records.is_empty() {
-            return self.take(&index, batch, context).await;
+            return self.take(index, batch, context).await;
         }
         let mut ring = Ring::within(self.left(context)).lease(self.settings.lease);
         if let Some(image) = batch.newest() {

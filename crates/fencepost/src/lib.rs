@@ -87,6 +87,9 @@ pub use dynamo::table::{
     Billing, Created, Described, Difference, Format, IndexSpec, KeyKind, KeySpec, Projection as IndexProjection, Role, Scope, StreamChoice,
     StreamView, TableOptions,
 };
+#[cfg(all(feature = "streams", feature = "testing"))]
+#[doc(hidden)]
+pub use feed::index::Mutation as IndexMutation;
 #[cfg(feature = "streams")]
 pub use feed::index::{
     Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, Ring, Rung, Served, ShardStatus, Until,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::testing::{Faults, Gate, Rule};
+use fencepost::testing::{Faults, Gate, Reshard, Rule};
 use fencepost::{Append, CommitId, Engine, Env, Event, Ring, Rung, Served, Store};
 use futures::future::{Either, join_all, select};
 use serde_json::json;
@@ -126,6 +126,29 @@ async fn a_record_that_rang_is_waited_for_though_the_stream_does_not_show_it_yet
     };
     let (rung, ()) = futures::join!(one.answer(&ring), late);
     assert_eq!((rung.served, rung.progress.commits), (Served::Indexed, 2), "{rung:?}");
+}
+
+/// A commit over two shards: one record shows at once, and the other lies behind many empty pages.
+#[tokio::test]
+async fn a_commit_that_waits_for_a_record_behind_empty_pages_is_waited_for() {
+    // In some of these the two records lie in different shards.
+    let mut apart = 0;
+    for seed in 0..6 {
+        let engine = Engine::memory().expect("an engine");
+        let reshard = Reshard::new(engine.http_client(), seed);
+        reshard.calm().await;
+        reshard.empty_pages(1, 50).await;
+        let store = open(Ground::Engine(engine).builder("feed=streams").http_client(reshard.http_client())).await;
+        let commit = CommitId(store.env().new_id());
+        let events = [event("a"), event("b")];
+        store.log().expect("a log").append(Append::new(events).commit(commit)).await.expect("appends");
+        let ring = Ring::within(SOON).lease(LEASE).about(&image(commit));
+        let rung = store.index().expect("an index").answer(&ring, &|_| ()).await.expect("answers");
+        assert_eq!((rung.served, rung.progress.commits, rung.progress.waiting), (Served::Indexed, 1, 0), "seed {seed}: {rung:?}");
+        let [one, two, three] = reshard.records().await;
+        apart += u64::from(two > 0 && one + three > 0);
+    }
+    assert!(apart > 0, "the records were never apart");
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
-//! `index` and `tail` in streams mode, on a file.
+//! `index` and `tail` in streams mode, on a file and on an engine that others serve; and `tail` over lanes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use super::{Ran, run_with};
+use super::{Ran, fencepost, run_with};
 
 fn in_layout(layout: &str, folder: &tempfile::TempDir, args: &[&str], stdin: &str) -> Ran {
     // Equinox's tables have no other feed than their index.
@@ -81,4 +84,59 @@ fn a_tail_of(layout: &str) {
 fn an_index_where_lanes_are_the_feed_is_refused() {
     let refused = super::FileStore::with_events(1).run(&["index", "status"]).fails(2);
     assert!(refused.stderr().contains("lanes"), "{}", refused.stderr());
+}
+
+fn events(numbers: std::ops::RangeInclusive<u64>) -> String {
+    numbers.map(|n| format!("{{\"type\":\"T\",\"data\":{n},\"tags\":[\"a\"]}}\n")).collect()
+}
+
+#[test]
+fn a_tail_over_several_lanes_keeps_the_order_of_a_tag() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("file:{}?feed=lanes-4", folder.path().join("lanes").display());
+    let command = |args: &[&str], stdin: &str| run_with(&[&["--store", url.as_str()], args].concat(), stdin).ok();
+    // Each command is an instance of its own, and chooses its lane.
+    for n in 1..=6 {
+        command(&["append"], &events(n..=n));
+    }
+    let tail = command(&["tail", "--once"], "");
+    assert_eq!(bodies(&tail), [1, 2, 3, 4, 5, 6]);
+    let from = tail.lines()[3]["checkpoint"].as_str().expect("a checkpoint").to_owned();
+    assert_eq!(bodies(&command(&["tail", "--once", "--from", &from], "")), [5, 6]);
+    assert_eq!(bodies(&command(&["tail", "--limit", "4", "--consumer", "c"], "")), [1, 2, 3, 4]);
+    assert_eq!(bodies(&command(&["tail", "--once", "--consumer", "c"], "")), [5, 6]);
+}
+
+/// Ends with the test.
+struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_tail_of_a_served_store_says_that_nobody_indexes_it_and_shows_what_an_indexer_puts() {
+    let mut engine =
+        Served(fencepost().args(["engine", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().expect("the binary starts"));
+    let mut line = String::new();
+    BufReader::new(engine.0.stdout.take().expect("stdout")).read_line(&mut line).expect("the address");
+    let listening: Value = serde_json::from_str(&line).expect("JSON");
+    let url = format!("{}/orders?feed=streams", listening["url"].as_str().expect("a URL"));
+    let command = |args: &[&str], stdin: &str| run_with(&[&["--store", url.as_str()], args].concat(), stdin).ok();
+    command(&["init"], "");
+    command(&["append"], &events(1..=3));
+    let alone = command(&["tail", "--once"], "");
+    assert_eq!(bodies(&alone), [] as [u64; 0]);
+    assert!(alone.stderr().contains("fencepost index run"), "{}", alone.stderr());
+    command(&["index", "run", "--once"], "");
+    let tail = command(&["tail", "--once"], "");
+    assert_eq!((bodies(&tail), tail.stderr()), (vec![1, 2, 3], String::new()));
+    // What comes while it waits, and is indexed meanwhile.
+    let waiting = fencepost().args(["--store", &url, "tail", "--limit", "5"]).stdout(Stdio::piped()).spawn().expect("the binary starts");
+    command(&["append"], &events(4..=5));
+    command(&["index", "run", "--once"], "");
+    assert_eq!(bodies(&Ran(waiting.wait_with_output().expect("ends"))), [1, 2, 3, 4, 5]);
 }

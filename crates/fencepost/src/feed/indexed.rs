@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use tokio::sync::watch;
 
-use super::index::Index;
+use super::index::Shown;
 use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
 use crate::error::Result;
 use crate::position::Position;
@@ -26,17 +26,26 @@ const UNKNOWN: u32 = 32;
 
 /// The feed of a log in `streams` mode.
 #[derive(Debug, Clone)]
-pub(crate) struct IndexFeed(pub(crate) Arc<dyn Indexable>);
+pub(crate) struct IndexFeed {
+    log: Arc<dyn Indexable>,
+    shown: Arc<Shown>,
+}
+
+impl IndexFeed {
+    pub(crate) fn new(log: Arc<dyn Indexable>) -> Self {
+        Self { log, shown: Arc::default() }
+    }
+}
 
 #[async_trait]
 impl Feed for IndexFeed {
     fn subscribe(&self, from: From, query: Query) -> BoxStream<'static, Result<Delivery>> {
-        deliver(Cursor::start(self.0.clone(), from, query))
+        deliver(Cursor::start(self.log.clone(), from, query))
     }
 
     async fn shows(&self, position: Position) -> Result<bool> {
-        match self.0.commit_of(&self.0.dynamo().op(), position).await? {
-            Some((commit, stamp)) => Index::holds(&*self.0, commit, stamp).await,
+        match self.log.commit_of(&self.log.dynamo().op(), position).await? {
+            Some((commit, stamp)) => self.shown.holds(&*self.log, commit, stamp).await,
             None => Ok(false),
         }
     }

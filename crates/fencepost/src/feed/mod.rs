@@ -42,7 +42,7 @@ pub(crate) fn of(layout: &Layout) -> Option<Arc<dyn Feed>> {
         #[cfg(feature = "streams")]
         Layout::Equinox(store) => Some(Arc::new(equinox::Appends::new(store.clone()))),
         #[cfg(feature = "streams")]
-        indexed => Some(Arc::new(indexed::IndexFeed(indexable(indexed)?))),
+        indexed => Some(Arc::new(indexed::IndexFeed::new(indexable(indexed)?))),
         #[cfg(not(feature = "streams"))]
         _ => None,
     }

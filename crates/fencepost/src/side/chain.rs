@@ -18,6 +18,15 @@ use crate::query::Query;
 /// The highest number there can be.
 const LAST: u64 = u64::MAX >> 1;
 
+/// Where an epoch may be put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Under {
+    /// Where none is.
+    NextNumber,
+    /// Over what another put as well: only tests break the chain so.
+    AnyNumber,
+}
+
 impl Side {
     /// The newest epoch.
     pub(crate) async fn last_epoch(&self, op: &Op) -> Result<Option<Epoch>> {
@@ -48,9 +57,14 @@ impl Side {
     }
 
     /// Puts an epoch under its number, if nobody else did; whether it is there now.
-    pub(crate) async fn put_epoch(&self, op: &Op, epoch: &Epoch) -> Result<bool> {
+    pub(crate) async fn put_epoch(&self, op: &Op, epoch: &Epoch, under: Under) -> Result<bool> {
         self.dynamo().check_clock()?;
-        match self.put(op, Write::PutNew { table: self.table().into(), item: epoch.item() }).await? {
+        let (table, item) = (self.table().into(), epoch.item());
+        let write = match under {
+            Under::NextNumber => Write::PutNew { table, item },
+            Under::AnyNumber => Write::Put { table, item },
+        };
+        match self.put(op, write).await? {
             Outcome::Done => {
                 self.ring();
                 Ok(true)

@@ -54,11 +54,20 @@ pub(crate) struct Epoch {
     pub(crate) shards: BTreeMap<String, Mark>,
     /// Commits in the index whose records lie beyond a shard's number.
     pub(crate) ids: Vec<CommitId>,
-    /// The first epoch of a rebuild of the last day: its commits may come again by the stream.
-    pub(crate) rebuilt: Option<u64>,
+    /// Where the rebuilds of the last day put commits that may come again by the stream.
+    pub(crate) rebuilt: Vec<Span>,
     /// When it was found that records were trimmed before they were read; a rebuild clears it.
     pub(crate) gap: Option<u64>,
     pub(crate) entries: Vec<Indexed>,
+}
+
+/// The epochs of one rebuild, and those that others put between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// When the last of them was put.
+    pub(crate) time: u64,
 }
 
 /// How far a shard is.
@@ -185,8 +194,8 @@ impl Epoch {
         if !self.ids.is_empty() {
             item.insert(IDS.into(), binary(self.ids.iter().flat_map(|id| id.0.into_bytes()).collect::<Vec<u8>>()));
         }
-        if let Some(epoch) = self.rebuilt {
-            item.insert(REBUILT.into(), number(epoch));
+        if !self.rebuilt.is_empty() {
+            item.insert(REBUILT.into(), Value::L(self.rebuilt.iter().map(Span::value).collect()));
         }
         if let Some(time) = self.gap {
             item.insert(GAP.into(), number(time));
@@ -211,6 +220,18 @@ impl Epoch {
 
     pub(crate) fn of_item(item: &Item) -> Result<Epoch, Error> {
         decode(item).map_err(|malformed| corrupt(item, &malformed))
+    }
+}
+
+impl Span {
+    fn value(&self) -> Value {
+        Value::L([self.first, self.last, self.time].map(number).into())
+    }
+
+    fn of_value(value: &Value) -> Option<Self> {
+        let numbers: Option<Vec<u64>> = value.as_l().ok()?.iter().map(as_number).collect();
+        let &[first, last, time] = numbers?.as_slice() else { return None };
+        Some(Self { first, last, time })
     }
 }
 
@@ -265,6 +286,13 @@ fn decode(item: &Item) -> Result<Epoch, Malformed> {
         Some(map) => map.iter().map(|(id, mark)| Ok((id.clone(), Mark::of_value(mark)?))).collect::<Result<_, Malformed>>()?,
         None => BTreeMap::new(),
     };
+    let rebuilt = match item.value(REBUILT) {
+        None => Vec::new(),
+        Some(spans) => {
+            let spans: Option<Vec<Span>> = spans.as_l().ok().and_then(|all| all.iter().map(Span::of_value).collect());
+            spans.ok_or_else(|| wrong(REBUILT, "a list of spans"))?
+        }
+    };
     Ok(Epoch {
         number: item.number(RANGE)?,
         time: item.number(TIME)?,
@@ -272,7 +300,7 @@ fn decode(item: &Item) -> Result<Epoch, Malformed> {
         stream: item.maybe_text(STREAM)?.map(str::to_owned),
         shards,
         ids,
-        rebuilt: item.maybe_number(REBUILT)?,
+        rebuilt,
         gap: item.maybe_number(GAP)?,
         entries,
     })
@@ -302,7 +330,7 @@ mod tests {
             stream: Some("arn".into()),
             shards: [("a".into(), Mark::At { done: None, read: at("12") }), ("b".into(), Mark::Finished)].into(),
             ids: vec![CommitId(Uuid::from_u128(1)), CommitId(Uuid::from_u128(2))],
-            rebuilt: Some(4),
+            rebuilt: vec![Span { first: 4, last: 5, time: 8 }],
             gap: Some(5),
             entries,
         }

@@ -45,6 +45,8 @@ struct Shelf {
     records: Vec<(u64, Value)>,
     /// So many of the first are gone.
     trimmed: usize,
+    /// So many empty pages come before the first record, whenever it is opened.
+    empty: usize,
     closed: bool,
 }
 
@@ -76,6 +78,19 @@ impl Reshard {
         for shelf in state.shards.values_mut() {
             shelf.trimmed = shelf.records.len();
         }
+    }
+
+    /// From now on whoever opens this shard (0, 1 or 2) gets so many empty pages first: a page without records does not say that there are none.
+    pub async fn empty_pages(&self, shard: usize, pages: usize) {
+        if let Some(shelf) = self.shared.state.lock().await.shards.get_mut(&name(shard)) {
+            shelf.empty = pages;
+        }
+    }
+
+    /// How many records each of the first shards (0, 1 and 2) has had.
+    pub async fn records(&self) -> [usize; 3] {
+        let state = self.shared.state.lock().await;
+        std::array::from_fn(|n| state.shards.get(&name(n)).map_or(0, |shelf| shelf.records.len()))
     }
 
     /// How many shards there have been.
@@ -168,7 +183,7 @@ impl Shared {
         if at < shelf.trimmed {
             return wire::error(400, "TrimmedDataAccessException", "what is asked for is no more");
         }
-        wire::respond(200, &json!({ "ShardIterator": format!("{shard}/{at}") }))
+        wire::respond(200, &json!({ "ShardIterator": format!("{shard}/{at}/{}", shelf.empty) }))
     }
 
     async fn records(&self, inner: &SharedHttpConnector, request: &HttpRequest) -> Answer {
@@ -183,11 +198,16 @@ impl Shared {
             return wire::error(400, "ExpiredIteratorException", "too old");
         }
         let iterator = asked["ShardIterator"].as_str().unwrap_or_default();
-        let (shard, at) = iterator.split_once('/').unwrap_or_default();
-        let at: usize = at.parse().unwrap_or(0);
+        let mut parts = iterator.split('/');
+        let shard = parts.next().unwrap_or_default();
+        let mut number = || parts.next().and_then(|part| part.parse::<usize>().ok()).unwrap_or(0);
+        let (at, empty) = (number(), number());
         let Some(shelf) = state.shards.get(shard) else { return wire::error(400, "ResourceNotFoundException", "no such shard") };
         if at < shelf.trimmed {
             return wire::error(400, "TrimmedDataAccessException", "what is asked for is no more");
+        }
+        if empty > 0 {
+            return wire::respond(200, &json!({ "Records": [], "NextShardIterator": format!("{shard}/{at}/{}", empty - 1) }));
         }
         // Part of a page, perhaps nothing of it; and perhaps the end of the last one again.
         let to = if wild { at + self.pick(shelf.records.len() - at + 1) } else { shelf.records.len() };
@@ -195,7 +215,7 @@ impl Shared {
         let page: Vec<&Value> = shelf.records[from..to].iter().map(|(_, record)| record).collect();
         let mut answer = json!({ "Records": page });
         if !(shelf.closed && to == shelf.records.len()) {
-            answer["NextShardIterator"] = format!("{shard}/{to}").into();
+            answer["NextShardIterator"] = format!("{shard}/{to}/0").into();
         }
         wire::respond(200, &answer)
     }

@@ -2,6 +2,7 @@
 
 mod compare;
 mod equinox;
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "only tests break the protocol"))]
 mod mutation;
 mod plan;
 mod poll;
@@ -17,9 +18,15 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
+
 pub use self::compare::IndexVerified;
+#[cfg(feature = "testing")]
+pub use self::mutation::Mutation;
+#[cfg(not(feature = "testing"))]
+use self::mutation::Mutation;
 pub use self::rebuild::{IndexRebuilt, RebuildProgress};
-use self::recent::Recent;
+use self::recent::{Rebuilt, Recent, Since};
 pub use self::ring::{Ring, Rung, Served};
 use self::run::Runner;
 pub use self::status::{IndexStatus, ShardStatus};
@@ -32,10 +39,35 @@ use crate::side::Side;
 use crate::side::chain::Indexable;
 use crate::units::Units;
 
-/// The index of a table in `streams` mode: one for all of its namespaces. Cheap to clone.
+/// What a chain holds, asked again and again: each epoch is read once.
+#[derive(Debug, Default)]
+pub(super) struct Shown(Mutex<Recent>);
+
+impl Shown {
+    /// Whether the chain holds this commit, of this stamp, by now.
+    pub(super) async fn holds(&self, log: &dyn Indexable, commit: CommitId, stamp: u64) -> Result<bool> {
+        let op = log.dynamo().long_op();
+        let mut recent = self.0.lock().await;
+        recent.read_on(log, &op).await?;
+        let now = run::now(log);
+        // One that is dated ahead may have been indexed at any time.
+        let since = if log.counts_events() && stamp > now { Since::Ever } else { Since::Stamp(stamp.min(now)) };
+        recent.holds(log, &op, commit, since).await
+    }
+}
+
+/// What one run learnt of the chain and the next need not read again.
+#[derive(Debug, Default)]
+struct Learnt {
+    recent: Recent,
+    rebuilt: Rebuilt,
+}
+
+/// The index of a table in `streams` mode: one for all of its namespaces. Cheap to clone. Kept from run to run, it reads less of the chain.
 #[derive(Debug, Clone)]
 pub struct Index {
     of: Of,
+    learnt: Arc<Mutex<Learnt>>,
 }
 
 /// Where the index is.
@@ -66,6 +98,7 @@ pub struct IndexOptions {
     pub(crate) until: Until,
     pub(crate) within: Option<Duration>,
     pub(crate) quiet: u32,
+    mutation: Option<Mutation>,
 }
 
 impl Default for IndexOptions {
@@ -76,6 +109,7 @@ impl Default for IndexOptions {
             until: Until::Stopped,
             within: None,
             quiet: 0,
+            mutation: None,
         }
     }
 }
@@ -94,6 +128,13 @@ impl IndexOptions {
     /// Ends after this long, wherever it is: whatever was put is whole, and the next run goes on from there.
     pub fn within(mut self, time: Duration) -> Self {
         self.within = Some(time);
+        self
+    }
+    /// Breaks the protocol on purpose.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn mutate(mut self, mutation: Mutation) -> Self {
+        self.mutation = Some(mutation);
         self
     }
     /// At least so many rounds without a record before it is taken for caught up.
@@ -117,7 +158,7 @@ pub struct IndexProgress {
     pub late: u64,
     /// How often another indexer was first.
     pub races_lost: u64,
-    /// How old the records are that are being read; nothing once caught up.
+    /// How old the records are that are being read; once caught up, how old the oldest is of a commit that waits, or nothing.
     pub lag: Duration,
     /// Whether nothing more was to be read when this was said.
     pub caught_up: bool,
@@ -129,10 +170,10 @@ pub struct IndexProgress {
 
 impl Index {
     pub(crate) fn new(log: Arc<dyn Indexable>) -> Self {
-        Self { of: Of::Chain(log) }
+        Self { of: Of::Chain(log), learnt: Arc::default() }
     }
     pub(crate) fn appends(store: Equinox) -> Self {
-        Self { of: Of::Appends(store) }
+        Self { of: Of::Appends(store), learnt: Arc::default() }
     }
 
     fn side(&self) -> &Side {
@@ -152,7 +193,7 @@ impl Index {
         }
         match &self.of {
             Of::Chain(log) => {
-                let mut runner = Runner::new(&**log, options, progress);
+                let mut runner = Runner::new(&**log, options, progress, &self.learnt);
                 within(options.within, runner.run()).await?;
                 Ok(runner.so_far())
             }
@@ -203,13 +244,6 @@ impl Index {
                 Err(Refused::Unsupported { what: "checkpoints of Propulsion's".into(), remedy }.into())
             }
         }
-    }
-
-    /// Whether the chain holds this commit, of this stamp.
-    pub(super) async fn holds(log: &dyn Indexable, commit: CommitId, stamp: u64) -> Result<bool> {
-        let op = log.dynamo().long_op();
-        let last = log.side().last_epoch(&op).await?;
-        Recent::before(last.as_ref()).holds(log, &op, commit, stamp.min(run::now(log))).await
     }
 
     /// How far the index is.

@@ -2,8 +2,8 @@
 
 /// One thing left out of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(not(test), expect(dead_code, reason = "only tests break the protocol"))]
-pub(crate) enum Mutation {
+#[non_exhaustive]
+pub enum Mutation {
     /// After a restart, commits emitted beyond a shard's number are not known.
     NoListOfIds,
     /// Epochs are put before the reading is where the chain's writer had been.

@@ -16,8 +16,18 @@ use crate::side::notice::Notice;
 pub(crate) const HOUR: u64 = 3_600_000_000;
 /// A version that does not come is looked for after this long, and again after twice as long, up to a minute.
 const PATIENCE: u64 = 2_000_000;
-/// Commits that were emitted are remembered up to this many before those that cannot come again are forgotten.
-const REMEMBERED: usize = 500_000;
+/// Where there is no room for more, a commit is given up that arrived so long ago and waits for what has not come.
+const GIVEN_UP: u64 = 5 * 60_000_000;
+
+/// What stamps are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Stamps {
+    /// Drawn by writers from clocks that are right to half an hour.
+    #[default]
+    Drawn,
+    /// Said by callers, and perhaps of another time than the writing.
+    Said,
+}
 
 /// A commit whose turn has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,12 +97,17 @@ pub(crate) struct Plan {
     queue: VecDeque<Ready>,
     wants: BTreeSet<Want>,
     missing: HashMap<String, Missing>,
+    /// Waited for in vain: not in the index, and nothing is held back for them.
+    given_up: HashSet<CommitId>,
+    stamps: Stamps,
     mutation: Option<Mutation>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     stamp: u64,
+    /// When its first record was written, by the service's clock.
+    at: u64,
     /// The first version of each slot. 0: one without order.
     arrived: BTreeMap<String, u64>,
     /// The home's list, once the home arrived, and where it is.
@@ -118,9 +133,9 @@ struct Missing {
 
 impl Plan {
     /// `listed`: commits that are in the index and whose records may come again.
-    pub(crate) fn new(shards: Shards, listed: HashSet<CommitId>, mutation: Option<Mutation>) -> Self {
+    pub(crate) fn new(shards: Shards, listed: HashSet<CommitId>, stamps: Stamps, mutation: Option<Mutation>) -> Self {
         let listed = if mutation == Some(Mutation::NoListOfIds) { HashSet::new() } else { listed };
-        Self { shards, listed, mutation, ..Self::default() }
+        Self { shards, listed, stamps, mutation, ..Self::default() }
     }
 
     /// One record of a shard, in the shard's order. None: a change that does not count.
@@ -134,12 +149,15 @@ impl Plan {
             }
             return;
         }
+        if self.given_up.contains(&notice.commit) {
+            return;
+        }
         let Notice { commit, stamp, series, version, span, slots, types, events, place } = notice;
         let first = (version + 1).saturating_sub(span.max(1)).max(version.min(1));
         if version > 0 {
             self.arrived.entry(series.clone()).or_default().insert(first, commit);
         }
-        let fresh = Waiting { stamp, types: Some(BTreeSet::new()), ..Waiting::default() };
+        let fresh = Waiting { stamp, at, types: Some(BTreeSet::new()), ..Waiting::default() };
         let waiting = self.waiting.entry(commit).or_insert(fresh);
         waiting.types = match (waiting.types.take(), types) {
             (Some(so_far), Some(more)) => Some(so_far.into_iter().chain(more).collect()),
@@ -288,12 +306,14 @@ impl Plan {
 
     /// Keeps memory bounded: what is an hour older than every unread record cannot come again, and is looked up if it is needed.
     fn forget(&mut self, now: u64) {
-        if self.emitted.len() < REMEMBERED {
+        if self.emitted.len() < self.shards.bounds.remembered {
             return;
         }
         let horizon = self.shards.horizon(now).saturating_sub(2 * HOUR);
         let queued: HashSet<CommitId> = self.queue.iter().map(|ready| ready.commit).collect();
-        self.emitted.retain(|commit, stamp| *stamp >= horizon || queued.contains(commit));
+        // Those beyond the numbers are listed by the next epoch.
+        let beyond = self.shards.commits_beyond();
+        self.emitted.retain(|commit, stamp| *stamp >= horizon || queued.contains(commit) || beyond.contains(commit));
         let arrived = &self.arrived;
         self.next.retain(|series, _| arrived.contains_key(series));
     }
@@ -311,11 +331,18 @@ impl Plan {
             // Its record came: it waits itself.
             Some((commit, _)) if self.waiting.contains_key(&commit) => self.miss(series, version, now),
             // The one place where a clock counts.
-            Some((_, stamp)) if stamp + HOUR < self.shards.horizon(now) => self.advance(series, version),
+            Some((_, stamp)) if stamp + HOUR < self.shards.horizon(now) && !self.is_dated(series) => self.advance(series, version),
             Some((commit, stamp)) => {
                 self.wants.insert(Want::Commit { commit, stamp, series: series.into(), version });
             }
         }
+    }
+
+    /// Whether what waits on this series was dated otherwise than it was written, so that what is before it may be as well.
+    fn is_dated(&self, series: &str) -> bool {
+        let first = self.arrived.get(series).and_then(|slots| slots.first_key_value());
+        let first = first.and_then(|(_, commit)| self.waiting.get(commit));
+        self.stamps == Stamps::Said && first.is_some_and(|first| first.stamp.abs_diff(first.at) > HOUR)
     }
 
     /// Whether the commit of a slot that was wanted is in the index.
@@ -328,6 +355,47 @@ impl Plan {
         let missing = self.missing.entry(series.into()).or_insert_with(fresh);
         if missing.version != version {
             *missing = fresh();
+        }
+    }
+
+    /// What others wait for is looked for with the next look, however short the last one is ago.
+    pub(crate) fn hurry(&mut self) {
+        for missing in self.missing.values_mut() {
+            missing.look_at = 0;
+        }
+    }
+
+    /// Where little more can be read because so much lies behind commits that do not become ready: gives up those of them that came long ago,
+    /// the first of each shard first, until there is room. They are not in the index then, until a rebuild finds them.
+    pub(crate) fn give_up(&mut self, now: u64) -> usize {
+        let before = self.given_up.len();
+        let mut full = self.shards.is_full();
+        while full {
+            let waits_in_vain = |commit: &CommitId| self.waiting.get(commit).is_some_and(|waiting| waiting.at + GIVEN_UP < now);
+            let stuck: Vec<CommitId> = self.shards.fronts().filter(waits_in_vain).collect();
+            if stuck.is_empty() {
+                break;
+            }
+            for commit in stuck {
+                self.leave_out(commit);
+            }
+            self.settle();
+            full = self.shards.beyond() >= self.shards.bounds.soft;
+        }
+        self.given_up.len() - before
+    }
+
+    fn leave_out(&mut self, commit: CommitId) {
+        let Some(waiting) = self.waiting.remove(&commit) else { return };
+        self.given_up.insert(commit);
+        for series in waiting.arrived.keys() {
+            if let Some(slots) = self.arrived.get_mut(series) {
+                slots.retain(|_, of| *of != commit);
+                if slots.is_empty() {
+                    self.arrived.remove(series);
+                    self.missing.remove(series);
+                }
+            }
         }
     }
 
@@ -349,12 +417,9 @@ impl Plan {
             .iter()
             .filter_map(|(series, slots)| {
                 let lowest = *slots.first_key_value()?.0;
-                let missing = match self.next.get(series) {
-                    Some(next) if lowest > *next => *next,
-                    Some(_) => return None,
-                    None => lowest - 1,
-                };
-                Some((series.clone(), missing))
+                // The one before what waits: if it is in the index, so is all before it.
+                let is_next = self.next.get(series).is_some_and(|next| lowest <= *next);
+                (!is_next).then(|| (series.clone(), lowest - 1))
             })
             .collect();
         let mut overdue = Vec::new();
@@ -390,13 +455,24 @@ impl Plan {
     /// Takes the first of the queue for an epoch, and the ids that the epoch must list. If the put is lost, so is this plan.
     pub(crate) fn commit(&mut self, count: usize) -> (Vec<Ready>, Vec<CommitId>) {
         let taken: Vec<Ready> = self.queue.drain(..count.min(self.queue.len())).collect();
+        (taken, self.settle())
+    }
+
+    /// Moves every shard's number up to what is neither in an epoch nor given up; the ids that are in one beyond the numbers.
+    fn settle(&mut self) -> Vec<CommitId> {
         // Read to where the old writer had been: of the old list only what came again can still come after a restart.
         let queued: HashSet<CommitId> = self.queue.iter().map(|ready| ready.commit).collect();
-        let (listed, emitted) = (&self.listed, &self.emitted);
+        let (listed, emitted, given_up) = (&self.listed, &self.emitted, &self.given_up);
         let is_put = |commit: CommitId| listed.contains(&commit) || (emitted.contains_key(&commit) && !queued.contains(&commit));
         let past_waiting = self.mutation == Some(Mutation::NumberPastWaiting);
-        let ids = self.shards.settle(|commit| past_waiting || is_put(commit));
-        (taken, ids)
+        let mut ids = self.shards.settle(|commit| past_waiting || is_put(commit) || given_up.contains(&commit));
+        ids.retain(|commit| !given_up.contains(commit));
+        ids
+    }
+
+    /// When the first record was written of the commit that waits longest.
+    pub(crate) fn waits_since(&self) -> Option<u64> {
+        self.waiting.values().map(|waiting| waiting.at).min()
     }
 
     /// Commits that have arrived, in part or whole, and whose turn has not come.

@@ -13,8 +13,6 @@ use crate::error::{Error, Result};
 
 /// Shards read at a time.
 const AT_ONCE: usize = 16;
-/// Records a page.
-const PAGE: i32 = 1_000;
 /// New shards are looked for when one ends, and this often.
 const DESCRIBE: Duration = Duration::from_secs(60);
 
@@ -40,9 +38,15 @@ pub(super) struct Polled {
 
 /// What came of one shard.
 enum Came {
-    Page { records: Vec<Record>, next: Option<Cursor> },
+    Page {
+        records: Vec<Record>,
+        next: Option<Cursor>,
+    },
     Expired,
+    /// What should be read is gone.
     Trimmed,
+    /// There is nothing of the shard any more.
+    Gone,
 }
 
 impl Poller {
@@ -58,17 +62,19 @@ impl Poller {
             polled.trimmed.extend(found.lost.iter().map(|shard| format!("shard {shard} is gone, and was not read to its end")));
             self.described = Some(Instant::now());
         }
-        let wanted: Vec<_> = shards.to_read().into_iter().map(|shard| (self.cursors.remove(&shard), shards.start(&shard), shard)).collect();
+        let wanted = shards.to_read().into_iter();
+        let wanted: Vec<_> = wanted.map(|(shard, limit)| (self.cursors.remove(&shard), shards.start(&shard), limit, shard)).collect();
         let stream = &self.stream;
-        let pages = wanted.into_iter().map(|(cursor, start, shard)| async move {
-            let came = Self::page(dynamo, op, stream, &shard, cursor, &start).await?;
-            Ok::<_, Error>((shard, start, came))
+        let pages = wanted.into_iter().map(|(cursor, start, limit, shard)| async move {
+            let came = Self::page(dynamo, op, stream, &shard, cursor, &start, limit).await?;
+            Ok::<_, Error>((shard, came))
         });
         let pages: Vec<_> = stream::iter(pages).buffer_unordered(AT_ONCE).try_collect().await?;
-        for (shard, start, came) in pages {
+        for (shard, came) in pages {
             match came {
                 Came::Page { records, next } => {
                     polled.moved |= !records.is_empty();
+                    shards.paged(&shard, records.len());
                     match next {
                         Some(cursor) => {
                             self.cursors.insert(shard.clone(), cursor);
@@ -83,13 +89,17 @@ impl Poller {
                 }
                 // Opened again behind what was read.
                 Came::Expired => polled.moved = true,
+                // Read on from what is still there.
                 Came::Trimmed => {
                     polled.moved = true;
                     polled.trimmed.push(format!("records of shard {shard} are gone that were not read"));
-                    match start {
-                        Start::After(_) => shards.lost(&shard),
-                        Start::Oldest => shards.ended(&shard),
-                    }
+                    shards.lost(&shard);
+                    self.described = None;
+                }
+                Came::Gone => {
+                    polled.moved = true;
+                    polled.trimmed.push(format!("shard {shard} is gone, and was not read to its end"));
+                    shards.ended(&shard);
                     self.described = None;
                 }
             }
@@ -97,15 +107,24 @@ impl Poller {
         Ok(polled)
     }
 
-    async fn page(dynamo: &Dynamo, op: &Op, stream: &str, shard: &str, cursor: Option<Cursor>, start: &Start) -> Result<Came> {
+    async fn page(
+        dynamo: &Dynamo,
+        op: &Op,
+        stream: &str,
+        shard: &str,
+        cursor: Option<Cursor>,
+        start: &Start,
+        limit: usize,
+    ) -> Result<Came> {
         let cursor = match cursor {
             Some(cursor) => cursor,
             None => match dynamo.open_shard(op, stream, shard, start).await? {
                 Opened::At(cursor) => cursor,
-                Opened::Trimmed => return Ok(Came::Trimmed),
+                // The oldest record of a shard that is there can always be asked for.
+                Opened::Trimmed => return Ok(if *start == Start::Oldest { Came::Gone } else { Came::Trimmed }),
             },
         };
-        Ok(match dynamo.records(op, &cursor, PAGE).await? {
+        Ok(match dynamo.records(op, &cursor, i32::try_from(limit).unwrap_or(i32::MAX)).await? {
             Read::Page { records, next } => Came::Page { records, next },
             Read::Expired => Came::Expired,
             Read::Trimmed => Came::Trimmed,

@@ -10,12 +10,13 @@ use futures::TryStreamExt;
 use uuid::Uuid;
 
 use super::plan::{HOUR, Turn};
-use super::run::{MAY_COME, now};
+use super::recent::Rebuilt;
+use super::run::now;
 use crate::dynamo::Op;
 use crate::error::{Error, Result};
 use crate::event::CommitId;
-use crate::side::chain::Indexable;
-use crate::side::epoch::{Epoch, Indexed, Mark};
+use crate::side::chain::{Indexable, Under};
+use crate::side::epoch::{Epoch, Indexed, Mark, Span};
 use crate::side::notice::{Notice, split};
 use crate::units::Units;
 
@@ -74,9 +75,10 @@ pub(super) async fn rebuild(log: &dyn Indexable, progress: &(dyn Fn(&RebuildProg
     let began = now(log);
     let mut so_far = RebuildProgress::default();
     // What a shard held that is gone before the scan begins, the scan finds. An indexer's rights are not needed for a rebuild.
-    let described = match log.dynamo().stream_of(&op, log.log_table()).await {
-        Ok(stream) => log.dynamo().shards(&op, &stream).await.ok(),
-        Err(_) => None,
+    let stream = log.dynamo().stream_of(&op, log.log_table()).await.ok();
+    let described = match &stream {
+        Some(stream) => log.dynamo().shards(&op, stream).await.ok(),
+        None => None,
     };
     let described: Option<HashSet<String>> = described.map(|shards| shards.into_iter().map(|shard| shard.id).collect());
     let mut known = Known { last: None, commits: HashSet::new() };
@@ -98,18 +100,11 @@ pub(super) async fn rebuild(log: &dyn Indexable, progress: &(dyn Fn(&RebuildProg
         progress(&so_far);
     }
     known.read_on(log, &op).await?;
-    let first = first_of_the_day(log, &op, &known, began).await?;
-    let mut rebuild = Rebuild { log, op: &op, known, writer: log.dynamo().env().new_id(), first, before, described, epochs: 0 };
+    let writer = log.dynamo().env().new_id();
+    let mut rebuild = Rebuild { log, op: &op, known, writer, span: None, stream, before, described, epochs: 0 };
     rebuild.complete(&mut lacking, began).await?;
     rebuild.append(lacking, &mut so_far, progress).await?;
     Ok(IndexRebuilt { items: so_far.items, appended: so_far.appended, epochs: rebuild.epochs, units: op.units() })
-}
-
-/// The first epoch of an earlier rebuild, if what it put may still come again.
-async fn first_of_the_day(log: &dyn Indexable, op: &Op, known: &Known, now: u64) -> Result<Option<u64>> {
-    let Some(number) = known.last.as_ref().and_then(|last| last.rebuilt) else { return Ok(None) };
-    let first = log.side().epochs_from(op, number, 1).await?.pop();
-    Ok(first.filter(|epoch| epoch.time + MAY_COME > now).map(|epoch| epoch.number))
 }
 
 struct Rebuild<'a> {
@@ -117,8 +112,10 @@ struct Rebuild<'a> {
     op: &'a Op,
     known: Known,
     writer: Uuid,
-    /// The first epoch of a rebuild of the last day, this one included.
-    first: Option<u64>,
+    /// What it put that may come again by the stream.
+    span: Option<Span>,
+    /// The table's stream before the scan began, where that could be asked.
+    stream: Option<String>,
     /// The shards that the chain named before the scan began.
     before: HashSet<String>,
     /// The shards that the stream knew before the scan began, where that could be asked.
@@ -205,15 +202,15 @@ impl Rebuild<'_> {
             // What an indexer was quicker with.
             entries.retain(|entry| !self.known.commits.contains(&entry.commit));
             let gap = self.known.last.as_ref().and_then(|last| last.gap);
-            if entries.is_empty() && gap.is_none() {
+            if entries.is_empty() && gap.is_none() && !self.is_other_stream() {
                 return Ok(());
             }
             let epoch = self.epoch(&entries)?;
             let count = epoch.entries.len();
-            if self.log.side().put_epoch(self.op, &epoch).await? {
+            if self.log.side().put_epoch(self.op, &epoch, Under::NextNumber).await? {
                 so_far.appended += count as u64;
                 self.epochs += u64::from(count > 0);
-                self.first = epoch.rebuilt;
+                self.span = self.spanned(&epoch);
                 self.known.commits.extend(epoch.entries.iter().map(|entry| entry.commit));
                 self.known.last = Some(Epoch { entries: Vec::new(), ..epoch });
             } else {
@@ -230,24 +227,47 @@ impl Rebuild<'_> {
         marks.iter().filter(|(id, _)| there(id)).map(|(id, mark)| (id.clone(), mark.clone())).collect()
     }
 
+    /// Whether the chain was built from another stream than the table has now.
+    fn is_other_stream(&self) -> bool {
+        let built_from = self.known.last.as_ref().and_then(|last| last.stream.as_ref());
+        self.stream.is_some() && built_from.is_some() && built_from != self.stream.as_ref()
+    }
+
+    /// What may come again by the stream, this epoch included.
+    fn spanned(&self, epoch: &Epoch) -> Option<Span> {
+        let (last, time) = (epoch.number, epoch.time);
+        let may_come = epoch.entries.iter().any(|entry| Rebuilt::may_come(self.log, entry, time));
+        if !may_come {
+            return self.span;
+        }
+        Some(Span { first: self.span.map_or(epoch.number, |span| span.first), last, time })
+    }
+
     /// The next epoch: what the last one says of the stream stays, since nothing was read of it.
     fn epoch(&self, entries: &[Indexed]) -> Result<Epoch> {
         let number = self.known.next();
         let last = self.known.last.as_ref();
+        // All that another stream had is in the scan, and of this one nothing was read.
+        let last = last.filter(|_| !self.is_other_stream());
+        let gap = self.known.last.as_ref().and_then(|last| last.gap);
+        let young = Rebuilt::young(self.known.last.as_ref().map_or(&[][..], |last| last.rebuilt.as_slice()), now(self.log));
+        let others = young.into_iter().filter(|span| self.span.is_none_or(|own| own.first != span.first));
         let template = Epoch {
             number,
             time: now(self.log),
             writer: self.writer,
-            stream: last.and_then(|last| last.stream.clone()),
+            stream: last.map_or_else(|| self.stream.clone(), |last| last.stream.clone()),
             shards: last.map(|last| self.still_there(&last.shards)).unwrap_or_default(),
             ids: last.map(|last| last.ids.clone()).unwrap_or_default(),
-            rebuilt: self.first.or(Some(number)),
-            gap: last.and_then(|last| last.gap),
+            rebuilt: others.collect(),
+            gap,
             entries: Vec::new(),
         };
         let count = if entries.is_empty() { 0 } else { template.cut(entries, template.ids.len()) };
         let all = count == entries.len();
-        let epoch = Epoch { entries: entries[..count].to_vec(), gap: template.gap.filter(|_| !all), ..template };
+        let mut epoch = Epoch { entries: entries[..count].to_vec(), gap: template.gap.filter(|_| !all), ..template };
+        let span = self.spanned(&epoch);
+        epoch.rebuilt.extend(span);
         if count == 0 && !all {
             return Err(Error::corrupt("log", "a commit does not fit an epoch"));
         }

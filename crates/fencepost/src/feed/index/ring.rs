@@ -183,8 +183,8 @@ impl<'a> Bell<'a> {
             if !ran.caught_up {
                 return Ok(Some(Served::RingAgain));
             }
-            // What waits was read. It waits for records of other shards, and those ring too.
-            if ran.waiting == 0 && !self.is_in().await? {
+            // Also where it waits, for a record of another shard: that may lie behind as many empty pages, and its own ring too.
+            if !self.is_in().await? {
                 if let Some(rounds) = patience.next() {
                     quiet = rounds;
                     continue;

@@ -6,18 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use super::plan::{Earlier, Overdue, Plan, Ready, Want};
+use super::mutation::Mutation;
+use super::plan::{Earlier, Overdue, Plan, Ready, Stamps, Want};
 use super::poll::Poller;
-use super::recent::Recent;
+use super::recent::{Rebuilt, Since};
 use super::shards::Shards;
-use super::{IndexOptions, IndexProgress, Until};
+use super::{IndexOptions, IndexProgress, Learnt, Until};
 use crate::dynamo::Op;
 use crate::dynamo::records::Record;
-use crate::error::Result;
-use crate::side::chain::{Before, Indexable};
-use crate::side::epoch::{Epoch, Indexed, Mark};
+use crate::error::{Error, Result};
+use crate::event::CommitId;
+use crate::side::chain::{Before, Indexable, Under};
+use crate::side::epoch::{Epoch, Indexed, Mark, Span};
 use crate::side::notice::{Notice, split};
 
 /// Slots looked up at a time.
@@ -32,6 +35,8 @@ pub(super) const AGAIN: Duration = Duration::from_millis(500);
 pub(super) const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 /// What a rebuild put may come again by the stream for a day.
 pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
+/// What lies unread in a shard for longer than this may be gone.
+const FORGETS: u64 = 23 * super::plan::HOUR;
 
 /// How a run from the chain's end came to its own end.
 enum End {
@@ -47,12 +52,18 @@ pub(super) struct Runner<'a> {
     so_far: IndexProgress,
     writer: Uuid,
     op: Arc<Op>,
+    learnt: &'a Mutex<Learnt>,
 }
 
 impl<'a> Runner<'a> {
-    pub(super) fn new(log: &'a dyn Indexable, options: &'a IndexOptions, progress: &'a (dyn Fn(&IndexProgress) + Send + Sync)) -> Self {
+    pub(super) fn new(
+        log: &'a dyn Indexable,
+        options: &'a IndexOptions,
+        progress: &'a (dyn Fn(&IndexProgress) + Send + Sync),
+        learnt: &'a Mutex<Learnt>,
+    ) -> Self {
         let writer = log.dynamo().env().new_id();
-        Self { log, options, progress, so_far: IndexProgress::default(), writer, op: Arc::new(log.dynamo().long_op()) }
+        Self { log, options, progress, so_far: IndexProgress::default(), writer, op: Arc::new(log.dynamo().long_op()), learnt }
     }
 
     pub(super) fn so_far(&self) -> IndexProgress {
@@ -89,60 +100,62 @@ impl<'a> Runner<'a> {
 }
 
 /// From the chain's end on, until a race is lost.
-struct Session {
+struct Session<'a> {
     op: Arc<Op>,
+    learnt: &'a Mutex<Learnt>,
     poller: Poller,
     plan: Plan,
     /// The last epoch of the chain.
     number: u64,
-    rebuilt: Option<u64>,
+    rebuilt: Vec<Span>,
     gap: Option<u64>,
     /// As the last epoch has it.
     known_gap: Option<u64>,
     /// As the last epoch has them.
     marks: BTreeMap<String, Mark>,
-    recent: Recent,
 }
 
-impl Session {
-    async fn resume(runner: &Runner<'_>) -> Result<Session> {
+/// How often something was looked for already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    First,
+    Again,
+}
+
+impl<'a> Session<'a> {
+    async fn resume(runner: &Runner<'a>) -> Result<Session<'a>> {
         let log = runner.log;
         let op = runner.op.clone();
         let stream = log.dynamo().stream_of(&op, log.log_table()).await?;
         let last = log.side().last_epoch(&op).await?;
         let now = now(log);
+        let mut learnt = runner.learnt.lock().await;
+        learnt.recent.until(log, &op, last.as_ref()).await?;
+        let stamps = if log.counts_events() { Stamps::Said } else { Stamps::Drawn };
         let mut session = Session {
             op,
+            learnt: runner.learnt,
             poller: Poller::new(stream),
-            plan: Plan::default(),
+            plan: Plan::new(Shards::default(), HashSet::new(), stamps, runner.options.mutation),
             number: last.as_ref().map_or(0, |epoch| epoch.number),
-            rebuilt: last.as_ref().and_then(|epoch| epoch.rebuilt),
+            rebuilt: last.as_ref().map(|epoch| Rebuilt::young(&epoch.rebuilt, now)).unwrap_or_default(),
             gap: last.as_ref().and_then(|epoch| epoch.gap),
             known_gap: last.as_ref().and_then(|epoch| epoch.gap),
             marks: BTreeMap::new(),
-            recent: Recent::before(last.as_ref()),
         };
         let Some(last) = last else { return Ok(session) };
-        if last.stream.as_ref().is_some_and(|stream| *stream != session.poller.stream) {
-            session.trimmed(now, "the table has another stream than the index was built from");
-            return Ok(session);
-        }
         let mut listed: HashSet<_> = last.ids.iter().copied().collect();
-        session.rebuilt = None;
-        let mut next = last.rebuilt;
-        while let Some(number) = next {
-            let epochs = log.side().epochs_from(&session.op, number, 16).await?;
-            // Only from the first on for as long as what is in it may come again.
-            if session.rebuilt.is_none() && epochs.first().is_none_or(|epoch| epoch.time + MAY_COME < now) {
-                break;
-            }
-            session.rebuilt = last.rebuilt;
-            let may_come = |entry: &&Indexed| entry.stamp + MAY_COME > now;
-            listed.extend(epochs.iter().flat_map(|epoch| &epoch.entries).filter(may_come).map(|entry| entry.commit));
-            next = epochs.last().map(|epoch| epoch.number + 1).filter(|next| *next <= last.number);
+        listed.extend(learnt.rebuilt.commits(log, &session.op, &session.rebuilt).await?);
+        let same = last.stream.as_ref().is_none_or(|stream| *stream == session.poller.stream);
+        // What another stream says of its shards is of no use; what a rebuild put comes by any.
+        let shards = if same { Shards::resume(&last.shards) } else { Shards::default() };
+        if !same {
+            session.trimmed(now, "the table has another stream than the index was built from");
+        } else if last.time + FORGETS < now && shards.has_unread() {
+            session.trimmed(now, "the last epoch is about a day old, and of a shard that it names nothing was read yet");
         }
-        session.plan = Plan::new(Shards::resume(&last.shards), listed, None);
-        session.marks = last.shards;
+        session.plan = Plan::new(shards, listed, stamps, runner.options.mutation);
+        session.marks = if same { last.shards } else { BTreeMap::new() };
         Ok(session)
     }
 
@@ -154,7 +167,7 @@ impl Session {
             // Whatever rings from here on may have come too late for this round.
             appended.mark_unchanged();
             let moved = self.poll(log).await?;
-            self.look_up(log).await?;
+            self.look_up(log, Look::First).await?;
             let put = self.put(runner, !moved).await?;
             if put.is_none() {
                 return Ok(End::Lost);
@@ -165,7 +178,19 @@ impl Session {
                 continue;
             }
             quiet += 1;
+            // Nothing more comes that could tell, and a run that ends soon would never look.
+            if quiet == QUIET {
+                self.plan.hurry();
+            }
             self.overdue(log).await?;
+            // The look has made something ready: it is put before anything is called caught up.
+            if self.plan.may_put() && !self.plan.queue().is_empty() {
+                (quiet, pause) = (0, runner.options.idle_at_least);
+                continue;
+            }
+            if quiet >= QUIET {
+                self.give_up(log);
+            }
             // What others wait for may have been put by somebody else, a rebuild perhaps.
             if self.plan.waiting() > 0 && quiet % QUIET == 0 && self.is_behind(log).await? {
                 return Ok(End::Lost);
@@ -173,7 +198,6 @@ impl Session {
             let enough = if self.plan.waiting() == 0 { QUIET } else { QUIET_WAITING }.max(runner.options.quiet);
             if quiet == enough {
                 runner.so_far.caught_up = true;
-                runner.so_far.lag = Duration::ZERO;
                 (runner.progress)(&runner.so_far);
             }
             if quiet >= enough && runner.options.until == Until::CaughtUp {
@@ -211,8 +235,26 @@ impl Session {
         self.gap = self.gap.or(Some(now));
     }
 
+    /// Room for what comes behind commits that wait for what never came.
+    fn give_up(&mut self, log: &dyn Indexable) {
+        let given_up = self.plan.give_up(now(log));
+        if given_up > 0 {
+            metrics::counter!("fencepost_index_given_up_total").increment(given_up as u64);
+            self.trimmed(now(log), "so many records lie behind commits which wait for others that the first of these were given up");
+        }
+    }
+
+    /// Whether a commit is in the epochs before this run.
+    async fn is_in(&self, log: &dyn Indexable, commit: CommitId, stamp: u64, look: Look) -> Result<bool> {
+        let now = now(log);
+        // A stamp that somebody said may lie ahead of when it was written, and then bounds nothing.
+        let ever = log.counts_events() && (stamp > now || look == Look::Again);
+        let since = if ever { Since::Ever } else { Since::Stamp(stamp.min(now)) };
+        self.learnt.lock().await.recent.holds(log, &self.op, commit, since).await
+    }
+
     /// Answers what the plan wants to know, until it wants nothing more.
-    async fn look_up(&mut self, log: &dyn Indexable) -> Result<()> {
+    async fn look_up(&mut self, log: &dyn Indexable, look: Look) -> Result<()> {
         loop {
             let wants = self.plan.wants();
             if wants.is_empty() {
@@ -229,15 +271,22 @@ impl Session {
             }
             let reads = places.into_iter().map(|(commit, series, place)| async move {
                 let found = log.before(op, &series, &place).await?;
-                Ok::<_, crate::error::Error>((commit, series, found))
+                Ok::<_, Error>((commit, series, found))
             });
             let found: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
             for (commit, series, found) in found {
                 self.plan.before_is(commit, &series, found, now(log));
             }
             let reads = slots.into_iter().map(|(series, version)| async move {
-                let found = log.commit_at(op, &series, version).await?;
-                Ok::<_, crate::error::Error>((series, version, found))
+                // A slot that cannot be read was not indexed, and nothing waits for it either.
+                let found = match log.commit_at(op, &series, version).await {
+                    Err(error @ Error::Corrupt(_)) => {
+                        tracing::error!(%error, "what stands before a commit cannot be read, and is passed over");
+                        None
+                    }
+                    found => found?,
+                };
+                Ok::<_, Error>((series, version, found))
             });
             let found: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
             for (series, version, found) in found {
@@ -245,13 +294,12 @@ impl Session {
             }
             for want in wants {
                 match want {
-                    // A stamp that somebody else said may lie ahead.
                     Want::Commit { commit, stamp, series, version } => {
-                        let indexed = self.recent.holds(log, &self.op, commit, stamp.min(now(log))).await?;
+                        let indexed = self.is_in(log, commit, stamp, look).await?;
                         self.plan.commit_is(&series, version, indexed, now(log));
                     }
                     Want::Earlier { commit, series, before } => {
-                        let earlier = self.earlier(log, &series, &before).await?;
+                        let earlier = self.earlier(log, &series, &before, look).await?;
                         self.plan.earlier_is(commit, &series, &before.place, earlier, now(log));
                     }
                     Want::Slot { .. } | Want::Before { .. } => {}
@@ -262,13 +310,13 @@ impl Session {
     }
 
     /// What became of what a row names: in the index, gone, or on its way, perhaps as a part of something.
-    async fn earlier(&mut self, log: &dyn Indexable, series: &str, before: &Before) -> Result<Earlier> {
-        if self.recent.holds(log, &self.op, before.commit, before.stamp.min(now(log))).await? {
+    async fn earlier(&mut self, log: &dyn Indexable, series: &str, before: &Before, look: Look) -> Result<Earlier> {
+        if self.is_in(log, before.commit, before.stamp, look).await? {
             return Ok(Earlier::Indexed);
         }
         let Some(notice) = log.notice_of(&self.op, series, before.commit).await? else { return Ok(Earlier::Gone) };
         let part = notice.commit != before.commit;
-        if part && self.recent.holds(log, &self.op, notice.commit, notice.stamp.min(now(log))).await? {
+        if part && self.is_in(log, notice.commit, notice.stamp, look).await? {
             return Ok(Earlier::Indexed);
         }
         Ok(Earlier::Comes(notice.commit, notice.stamp))
@@ -283,7 +331,7 @@ impl Session {
                 "a version has not come for over an hour, and others wait for it: run `fencepost index verify`"
             );
         }
-        self.look_up(log).await
+        self.look_up(log, Look::Again).await
     }
 
     /// Whether somebody else has put an epoch.
@@ -308,7 +356,7 @@ impl Session {
                 stream: Some(self.poller.stream.clone()),
                 shards: self.plan.shards.marks(),
                 ids: Vec::new(),
-                rebuilt: self.rebuilt,
+                rebuilt: Rebuilt::young(&self.rebuilt, now(log)),
                 gap: self.gap,
                 entries: Vec::new(),
             };
@@ -316,7 +364,9 @@ impl Session {
             let count = if bare { 0 } else { template.cut(&entries, self.plan.shards.beyond()) };
             let (taken, ids) = self.plan.commit(count);
             let epoch = Epoch { shards: self.plan.shards.marks(), ids, entries: taken.iter().filter_map(indexed).collect(), ..template };
-            if !log.side().put_epoch(&self.op, &epoch).await? {
+            let over = runner.options.mutation == Some(Mutation::NoPutIfAbsent);
+            let under = if over { Under::AnyNumber } else { Under::NextNumber };
+            if !log.side().put_epoch(&self.op, &epoch, under).await? {
                 return Ok(None);
             }
             any |= !bare;
@@ -350,7 +400,9 @@ impl Session {
 
     fn tell(&self, runner: &mut Runner<'_>, moved: bool) {
         let now = now(runner.log);
-        let lag = self.plan.shards.behind().filter(|_| moved).map_or(0, |at| now.saturating_sub(at));
+        // With nothing more to read, what waits is behind all the same.
+        let at = if moved { self.plan.shards.behind() } else { self.plan.waits_since() };
+        let lag = at.map_or(0, |at| now.saturating_sub(at));
         runner.so_far.lag = Duration::from_micros(lag);
         runner.so_far.waiting = self.plan.waiting() as u64;
         runner.so_far.trimmed = self.gap.is_some();

@@ -1,6 +1,6 @@
 //! How far each shard has been read and emitted, which of them to read next, and what an epoch says of them. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use crate::dynamo::records::{Sequence, Shard, Start};
 use crate::event::CommitId;
@@ -8,17 +8,35 @@ use crate::side::epoch::Mark;
 
 /// Streams forget after a day.
 const DAY: u64 = 24 * 3_600_000_000;
-/// Ids that an epoch lists: past this only the shard that is furthest behind is read on …
-const SOFT: usize = 4_096;
-/// … and past this only shards that have little beyond their number: 16 bytes each, in an item of 400 KB.
-const HARD: usize = 12_288;
-/// Little.
-const SHORT: usize = 1_024;
+/// How much is held of what cannot be put yet, and remembered of what was.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Records beyond the numbers: past this only the shard that is furthest behind is read on, those that have little beyond their number,
+    /// and those that have no more to say …
+    pub(crate) soft: usize,
+    /// … past this no longer those that have little …
+    pub(crate) hard: usize,
+    /// … and past this none at all: an epoch lists 16 bytes of each, in an item of 400 KB.
+    pub(crate) most: usize,
+    /// Little.
+    pub(crate) short: usize,
+    /// Records a page.
+    pub(crate) page: usize,
+    /// Commits that were emitted, before those that cannot come again are forgotten.
+    pub(crate) remembered: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { soft: 4_096, hard: 12_288, most: 16_384, short: 1_024, page: 1_000, remembered: 500_000 }
+    }
+}
 
 /// The shards that are not wholly emitted, and those of which no child is known yet.
 #[derive(Debug, Default)]
 pub(crate) struct Shards {
     all: BTreeMap<String, Reading>,
+    pub(crate) bounds: Bounds,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +52,8 @@ struct Reading {
     at: u64,
     /// Records beyond the number, each with its commit; runs of those that do not count are one.
     beyond: VecDeque<(Sequence, Option<CommitId>)>,
+    /// The last page brought nothing.
+    drained: bool,
     /// Closed, and read to its end.
     ended: bool,
     /// … and all of it is in the index.
@@ -58,7 +78,18 @@ impl Shards {
                 Reading { done: done.clone(), reach: read.clone().filter(|read| Some(read) > done.as_ref()), ..Reading::default() }
             }
         };
-        Self { all: marks.iter().map(|(id, mark)| (id.clone(), reading(mark))).collect() }
+        Self { all: marks.iter().map(|(id, mark)| (id.clone(), reading(mark))).collect(), bounds: Bounds::default() }
+    }
+
+    /// With other bounds than those of real streams.
+    #[cfg(test)]
+    pub(crate) fn within(self, bounds: Bounds) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Whether there is a shard of which nothing is in the index: what it has lost does not show.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.all.is_empty() || self.all.values().any(|reading| !reading.finished && reading.done.is_none())
     }
 
     /// What an epoch says of them.
@@ -102,15 +133,55 @@ impl Shards {
         found
     }
 
-    /// Which shards to read on, each from where on where it was not read in this run: parents before their children.
-    pub(crate) fn to_read(&self) -> Vec<String> {
-        let ids = self.beyond();
-        let open = |reading: &&Reading| !reading.ended && self.parent_is_read(reading);
-        let behind = self.all.values().filter(open).map(|reading| reading.at).min();
-        let may = |reading: &&Reading| {
-            ids < SOFT || reading.beyond.len() < SHORT || (ids < HARD && Some(reading.at) == behind) || reading.reach.is_some()
+    /// Which shards to read on, and how many records of each at most: parents before their children.
+    pub(crate) fn to_read(&self) -> Vec<(String, usize)> {
+        let (beyond, bounds) = (self.beyond(), self.bounds);
+        let open = |reading: &Reading| !reading.ended && self.parent_is_read(reading);
+        let behind = self.all.values().filter(|reading| open(reading) && !reading.drained).map(|reading| reading.at).min();
+        // Nothing can be put before these are read to where the chain's writer had been, and what was beyond the numbers then is there.
+        let reached = self.has_reached();
+        let first = |id: &str, reading: &Reading| !reached && (reading.reach.is_some() || self.is_followed(id));
+        let may = |id: &str, reading: &Reading| {
+            let little = beyond < bounds.hard && reading.beyond.len() < bounds.short;
+            let turn = little || reading.drained || Some(reading.at) == behind;
+            beyond < bounds.soft || first(id, reading) || (reached && turn)
         };
-        self.all.iter().filter(|(_, reading)| open(reading) && may(reading)).map(|(id, _)| id.clone()).collect()
+        let wanted: Vec<_> = self.all.iter().filter(|(id, reading)| open(reading) && may(id, reading)).collect();
+        let each = |page: usize, of: usize| page / of.max(1);
+        let share = each(bounds.most.saturating_sub(beyond), wanted.len()).min(bounds.page);
+        let firsts = wanted.iter().filter(|(id, reading)| first(id, reading)).count();
+        let limit = |id: &str, reading: &Reading| match first(id, reading) {
+            true => share.max(each(bounds.page, firsts)).max(1),
+            false => share,
+        };
+        wanted.into_iter().map(|(id, reading)| (id.clone(), limit(id.as_str(), reading))).filter(|(_, limit)| *limit > 0).collect()
+    }
+
+    /// Whether a shard is known that follows this one.
+    fn is_followed(&self, shard: &str) -> bool {
+        self.all.values().any(|other| other.parent.as_deref() == Some(shard))
+    }
+
+    /// Whether so much lies beyond the numbers that little more can be read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.beyond() >= self.bounds.hard
+    }
+
+    /// What each number stands before.
+    pub(crate) fn fronts(&self) -> impl Iterator<Item = CommitId> {
+        self.all.values().filter_map(|reading| reading.beyond.front().and_then(|(_, commit)| *commit))
+    }
+
+    /// Every commit of which a record lies beyond a number.
+    pub(crate) fn commits_beyond(&self) -> HashSet<CommitId> {
+        self.all.values().flat_map(|reading| &reading.beyond).filter_map(|(_, commit)| *commit).collect()
+    }
+
+    /// A page came, of so many records.
+    pub(crate) fn paged(&mut self, shard: &str, records: usize) {
+        if let Some(reading) = self.all.get_mut(shard) {
+            reading.drained = records == 0;
+        }
     }
 
     fn parent_is_read(&self, reading: &Reading) -> bool {
@@ -159,10 +230,11 @@ impl Shards {
         self.all.values().all(|reading| reading.reach.is_none() || reading.ended)
     }
 
-    /// No unread record is older than this.
+    /// No unread record is older than this. What follows a shard that ended is not older than its last record, and may not be described yet.
     pub(crate) fn horizon(&self, now: u64) -> u64 {
         let oldest = now.saturating_sub(DAY);
-        self.all.values().filter(|reading| !reading.ended).map(|reading| reading.at.max(oldest)).min().unwrap_or(oldest)
+        let unread = self.all.iter().filter(|(id, reading)| !reading.ended || !self.is_followed(id));
+        unread.map(|(_, reading)| reading.at.max(oldest)).min().unwrap_or(oldest)
     }
 
     /// Moves every number up to what is not in the index yet; the ids that are in it beyond the numbers.

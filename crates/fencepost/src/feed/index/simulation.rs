@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;
 
 use super::mutation::Mutation;
-use super::plan::{Earlier, HOUR, Plan, Want};
-use super::shards::Shards;
+use super::plan::{Earlier, HOUR, Plan, Stamps, Want};
+use super::shards::{Bounds, Shards};
 use crate::dynamo::records::{Sequence, Shard, Start};
 use crate::event::CommitId;
 use crate::side::chain::Before;
@@ -52,6 +52,7 @@ struct Indexer {
 struct World {
     rng: fastrand::Rng,
     mutation: Option<Mutation>,
+    bounds: Bounds,
     now: u64,
     commits: HashMap<CommitId, Commit>,
     table: HashMap<(String, u64), CommitId>,
@@ -65,6 +66,8 @@ struct World {
     indexers: [Option<Indexer>; 2],
     /// Commits that were put behind their turn, by any indexer. One that loses the race may have thought so of what the other put.
     late: u64,
+    /// The longest list of ids.
+    listed: usize,
 }
 
 impl World {
@@ -73,6 +76,7 @@ impl World {
         Self {
             rng: fastrand::Rng::with_seed(seed),
             mutation,
+            bounds: Bounds::default(),
             now: 1_767_225_600_000_000,
             commits: HashMap::new(),
             table: HashMap::new(),
@@ -83,7 +87,13 @@ impl World {
             chain: Vec::new(),
             indexers: [None, None],
             late: 0,
+            listed: 0,
         }
+    }
+
+    /// With lists so short that they are always full.
+    fn narrow(seed: u64) -> Self {
+        Self { bounds: Bounds { soft: 6, hard: 12, most: 40, short: 2, page: 3, remembered: 8 }, ..Self::new(seed, None) }
     }
 
     fn write(&mut self) {
@@ -179,7 +189,8 @@ impl World {
 
     fn start(&mut self, which: usize) {
         let (marks, ids) = self.chain.last().map(|link| (link.marks.clone(), link.ids.clone())).unwrap_or_default();
-        let plan = Plan::new(Shards::resume(&marks), ids.into_iter().collect(), self.mutation);
+        let shards = Shards::resume(&marks).within(self.bounds);
+        let plan = Plan::new(shards, ids.into_iter().collect(), Stamps::Drawn, self.mutation);
         self.indexers[which] = Some(Indexer { plan, number: self.chain.len() });
     }
 
@@ -200,7 +211,8 @@ impl World {
         let pages = if whole { to_read.len() } else { 1.min(to_read.len()) };
         let first = if to_read.is_empty() { 0 } else { self.rng.usize(0..to_read.len()) };
         for n in 0..pages {
-            moved |= self.page(&mut indexer, &to_read[(first + n) % to_read.len()]);
+            let (shard, limit) = &to_read[(first + n) % to_read.len()];
+            moved |= self.page(&mut indexer, shard, *limit);
         }
         indexer.plan.look_again(self.now);
         self.answer(&mut indexer.plan);
@@ -211,6 +223,8 @@ impl World {
             let count = self.rng.usize(1..=indexer.plan.queue().len());
             let (taken, ids) = indexer.plan.commit(count);
             let late = taken.iter().filter(|ready| ready.late).count() as u64;
+            assert!(ids.len() <= self.bounds.most + self.bounds.soft + self.bounds.page, "{} ids", ids.len());
+            self.listed = self.listed.max(ids.len());
             let link = Link { commits: taken.iter().map(|ready| ready.commit).collect(), marks: indexer.plan.shards.marks(), ids };
             if self.chain.len() == indexer.number {
                 self.chain.push(link);
@@ -228,7 +242,7 @@ impl World {
         moved
     }
 
-    fn page(&mut self, indexer: &mut Indexer, shard: &str) -> bool {
+    fn page(&mut self, indexer: &mut Indexer, shard: &str, limit: usize) -> bool {
         let shelf = &self.shards[shard];
         let behind = match indexer.plan.shards.start(shard) {
             Start::Oldest => 0,
@@ -237,10 +251,11 @@ impl World {
         // Now and then a page comes again.
         let again = self.rng.u8(0..8) == 0;
         let from = if again { behind.saturating_sub(2) } else { behind };
-        let to = (behind + self.rng.usize(0..6)).min(shelf.records.len());
+        let to = (behind + self.rng.usize(0..6).min(limit)).min(shelf.records.len());
         for (at, (written, notice)) in shelf.records[..to].iter().enumerate().skip(from) {
             indexer.plan.take(shard, Sequence::new(at.to_string()), *written, Some(notice.clone()));
         }
+        indexer.plan.shards.paged(shard, to - behind);
         let ends = shelf.closed && to == shelf.records.len();
         if ends {
             indexer.plan.shards.ended(shard);
@@ -372,6 +387,100 @@ fn every_commit_is_indexed_once_and_after_its_predecessors() {
         }
     }
     assert_eq!(late, 0, "nothing comes behind its turn");
+}
+
+#[test]
+fn with_little_room_every_commit_is_indexed_once_all_the_same() {
+    let (mut late, mut listed) = (0, 0);
+    for seed in 0..400 {
+        let mut world = World::narrow(seed);
+        late += world.run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        listed = listed.max(world.listed);
+    }
+    assert_eq!(late, 0, "nothing comes behind its turn");
+    assert!(listed > 6, "the lists were never longer than {listed}");
+}
+
+/// A commit whose second record never comes; behind its first, those of others come for as long as it takes.
+#[test]
+fn a_commit_that_never_becomes_ready_does_not_stop_its_shard() {
+    let bounds = Bounds { soft: 6, hard: 12, most: 24, short: 2, page: 3, remembered: 8 };
+    let mut plan = Plan::new(Shards::default().within(bounds), std::collections::HashSet::new(), Stamps::Drawn, None);
+    plan.shards.describe(&[Shard { id: "s".into(), parent: None }]);
+    let began = 1_767_225_600_000_000;
+    let notice = |n: u64, slots: &[(String, u64)]| Notice {
+        commit: CommitId(Uuid::from_u128(u128::from(n) + 1)),
+        stamp: began + n,
+        series: slots[0].0.clone(),
+        version: 1,
+        span: 1,
+        slots: Some(slots.iter().cloned().collect()),
+        types: None,
+        events: 1,
+        place: None,
+    };
+    let stuck = [("t/main/stuck".to_owned(), 1), ("t/main/lost".to_owned(), 1)];
+    let (mut read, mut indexed, mut given_up, mut now) = (0, BTreeSet::new(), 0, began);
+    for _ in 0..200 {
+        now += 3_000_000;
+        let to_read = plan.shards.to_read();
+        for _ in 0..to_read.first().map_or(0, |(_, limit)| *limit) {
+            let other = [(format!("t/main/{read}"), 1)];
+            let slots: &[_] = if read == 0 { &stuck } else { &other };
+            plan.take("s", Sequence::new(read.to_string()), began, Some(notice(read, slots)));
+            read += 1;
+        }
+        plan.emit(now);
+        let (taken, ids) = plan.commit(usize::MAX);
+        indexed.extend(taken.iter().map(|ready| ready.commit));
+        assert!(ids.len() <= bounds.most, "{} ids", ids.len());
+        if to_read.is_empty() {
+            given_up += plan.give_up(now);
+            assert_eq!(given_up > 0, now > began + 300_000_000, "after five minutes, and not before");
+        }
+    }
+    assert_eq!((given_up, plan.waiting(), indexed.len() as u64), (1, 0, read - 1));
+    assert!(read > 100, "{read}");
+}
+
+#[test]
+fn what_lies_beyond_the_numbers_fits_an_epoch_however_many_shards_there_are() {
+    for count in [1, 3, 24, 200] {
+        let mut shards = Shards::default();
+        let described: Vec<Shard> = (0..count).map(|n| Shard { id: format!("s{n}"), parent: None }).collect();
+        shards.describe(&described);
+        let mut sequence = 0;
+        loop {
+            let to_read = shards.to_read();
+            if to_read.is_empty() {
+                break;
+            }
+            for (shard, limit) in to_read {
+                for _ in 0..limit {
+                    sequence += 1;
+                    shards.read(&shard, Sequence::new(sequence.to_string()), sequence, Some(CommitId(Uuid::from_u128(sequence.into()))));
+                }
+                shards.paged(&shard, limit);
+            }
+        }
+        let ids = shards.beyond();
+        assert!((12_288..=16_384).contains(&ids), "{ids} of {count} shards");
+    }
+}
+
+#[test]
+fn what_follows_a_shard_that_ended_counts_as_unread_before_it_is_described() {
+    let mut shards = Shards::default();
+    let shard = |id: &str, parent: Option<&str>| Shard { id: id.into(), parent: parent.map(str::to_owned) };
+    shards.describe(&[shard("a", None), shard("b", None)]);
+    let began = 1_767_225_600_000_000;
+    shards.read("a", Sequence::new("1"), began, None);
+    shards.read("b", Sequence::new("1"), began + 5 * HOUR, None);
+    shards.ended("a");
+    assert_eq!(shards.horizon(began + 6 * HOUR), began, "the child of a is not known, and may begin there");
+    shards.describe(&[shard("a", None), shard("b", None), shard("c", Some("a"))]);
+    shards.read("c", Sequence::new("1"), began + 4 * HOUR, None);
+    assert_eq!(shards.horizon(began + 6 * HOUR), began + 4 * HOUR);
 }
 
 #[test]

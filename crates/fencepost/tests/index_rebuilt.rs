@@ -1,0 +1,346 @@
+//! What a rebuild put and the stream brings again is in the index once, whatever became of the stream and whatever times callers said; and
+//! neither that nor waiting for the index costs more the longer the chain is.
+
+#[allow(clippy::unwrap_used, reason = "shared with tests that may")]
+mod bare_sdk;
+mod support;
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::{StreamSpecification, StreamViewType};
+use fencepost::testing::{Faults, Gate, Meter, Reshard, Rule};
+use fencepost::{
+    Append, Delivery, Engine, Env, Event, From, IndexOptions, IndexProgress, IndexVerified, Metadata, Query, Snapshot, Step, Store,
+    StreamName,
+};
+use futures::StreamExt;
+use jiff::Timestamp;
+use support::{Ground, open};
+
+const V3: &str = "layout=event-store-adapter-v3";
+const SAID: [&str; 2] = [V3, "layout=event-store-adapter-v5"];
+
+fn quickly() -> IndexOptions {
+    IndexOptions::default().idle(Duration::from_millis(1), Duration::from_millis(5))
+}
+
+async fn put(store: &Store, tag: &str) {
+    let event = Event::new("A", "{}").and_then(|event| event.tag(tag)).expect("an event");
+    store.log().expect("a log").append(Append::new([event])).await.expect("appends");
+}
+
+/// On a stream whose layout keeps the time that is said.
+async fn say(store: &Store, stream: &str, at: Timestamp) {
+    let event = Event::new("A", "{}").expect("an event").meta(Metadata { occurred: Some(at), ..Metadata::default() });
+    let step = Step::new([event]).snapshot(Snapshot::new("snapshot", "{}"));
+    store.streams().append(&StreamName::new(stream).expect("a name"), step).await.expect("appends");
+}
+
+async fn catch_up(store: &Store) -> IndexProgress {
+    store.index().expect("an index").run(&quickly().until_caught_up(), &|_| ()).await.expect("runs")
+}
+
+async fn verify(store: &Store) -> IndexVerified {
+    store.index().expect("an index").verify(&|_| ()).await.expect("verifies")
+}
+
+async fn fed(store: &Store) -> usize {
+    let feed = store.feed().expect("a feed").subscribe(From::Start, Query::all());
+    feed.take_while(|next| std::future::ready(matches!(next, Ok(Delivery::Event { .. })))).count().await
+}
+
+fn hours(n: i64) -> jiff::SignedDuration {
+    jiff::SignedDuration::from_hours(n)
+}
+
+/// A clock that only the test moves, from now on.
+fn clock() -> Env {
+    let env = Env::seeded(1);
+    env.set_clock(Env::system().now());
+    env
+}
+
+#[tokio::test]
+async fn a_rebuild_before_the_first_look_at_a_new_stream_makes_nothing_come_twice() {
+    let engine = Engine::memory().expect("an engine");
+    let store = open(Ground::Engine(engine.clone()).builder("feed=streams&table=orders")).await;
+    let client = bare_sdk::client(engine.http_client());
+    let switch = async |on: bool| {
+        let spec = StreamSpecification::builder().stream_enabled(on);
+        let spec = if on { spec.stream_view_type(StreamViewType::NewImage) } else { spec };
+        client.update_table().table_name("orders").stream_specification(spec.build().expect("whole")).send().await.expect("switches");
+    };
+    // Nothing before: this engine shows by a new stream what it recorded for the old one.
+    assert_eq!(catch_up(&store).await.epochs, 1, "its shards are named");
+    switch(false).await;
+    put(&store, "a").await;
+    switch(true).await;
+    for tag in ["a", "b", "a"] {
+        put(&store, tag).await;
+    }
+    let index = store.index().expect("an index");
+    assert_eq!(index.rebuild(&|_| ()).await.expect("rebuilds").appended, 4);
+    let ran = catch_up(&store).await;
+    assert_eq!((ran.commits, ran.late, ran.trimmed), (0, 0, false), "all of it is there, and nothing is missing: {ran:?}");
+    put(&store, "b").await;
+    assert_eq!(catch_up(&store).await.commits, 1);
+    let verified = verify(&store).await;
+    assert_eq!((verified.findings.as_slice(), verified.indexed), (&[][..], 5), "{verified:?}");
+    // Without a rebuild what came between is missing, and that is said.
+    switch(false).await;
+    put(&store, "c").await;
+    switch(true).await;
+    assert!(catch_up(&store).await.trimmed);
+}
+
+#[tokio::test]
+async fn what_was_dated_back_and_rebuilt_does_not_come_again_by_the_stream() {
+    for layout in SAID {
+        let store = open(Ground::embedded().builder(layout)).await;
+        let long_ago = store.env().now() - hours(48);
+        for n in 0..6 {
+            say(&store, ["user-1", "user-2"][n % 2], long_ago).await;
+        }
+        assert_eq!(store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds").appended, 6);
+        let ran = catch_up(&store).await;
+        assert_eq!((ran.commits, ran.late), (0, 0), "{layout}: {ran:?}");
+        say(&store, "user-1", long_ago).await;
+        assert_eq!(catch_up(&store).await.commits, 1, "{layout}");
+        let verified = verify(&store).await;
+        assert_eq!((verified.findings.as_slice(), verified.indexed), (&[][..], 7), "{layout}: {verified:?}");
+        assert_eq!(fed(&store).await, 7, "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn what_follows_an_event_that_was_dated_ahead_does_not_wait_for_it() {
+    for layout in SAID {
+        let env = clock();
+        let store = open(Ground::embedded().builder(layout).env(env.clone())).await;
+        // One ahead of the clock for good, and one that the clock will have passed.
+        say(&store, "user-1", env.now() + hours(9)).await;
+        say(&store, "user-2", env.now() + hours(2)).await;
+        assert_eq!(catch_up(&store).await.commits, 2);
+        env.advance(Duration::from_secs(600));
+        // More than a page of epochs.
+        for _ in 0..18 {
+            say(&store, "user-3", env.now()).await;
+            catch_up(&store).await;
+        }
+        env.advance(Duration::from_secs(4 * 3_600));
+        for stream in ["user-1", "user-2"] {
+            say(&store, stream, env.now()).await;
+            let ran = catch_up(&store).await;
+            assert_eq!((ran.commits, ran.waiting), (1, 0), "{layout}, {stream}: {ran:?}");
+        }
+        assert_eq!(verify(&store).await.findings, []);
+    }
+}
+
+#[tokio::test]
+async fn events_that_are_dated_back_come_in_the_order_of_their_versions_though_their_records_do_not() {
+    for seed in 0..3 {
+        let engine = Engine::memory().expect("an engine");
+        let reshard = Reshard::new(engine.http_client(), seed);
+        let store = open(Ground::Engine(engine.clone()).builder(V3).http_client(reshard.http_client())).await;
+        let (chance, long_ago) = (Env::seeded(seed), store.env().now() - hours(48));
+        let mut late = 0;
+        for n in 0..40 {
+            say(&store, ["user-1", "user-2", "user-3"][usize::try_from(chance.below(3)).expect("small")], long_ago).await;
+            if n % 4 == 0 {
+                late += catch_up(&store).await.late;
+            }
+        }
+        reshard.calm().await;
+        while verify(&store).await.indexed < 40 {
+            late += catch_up(&store).await.late;
+        }
+        let verified = verify(&store).await;
+        assert_eq!((verified.findings.as_slice(), verified.indexed, late), (&[][..], 40, 0), "seed {seed}: {verified:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_is_dated_ahead_and_missing_is_named() {
+    for layout in SAID {
+        let store = open(Ground::embedded().builder(layout)).await;
+        say(&store, "user-1", store.env().now() + hours(48)).await;
+        let verified = verify(&store).await;
+        assert_eq!((verified.findings.len(), verified.younger), (1, 0), "{layout}: {verified:?}");
+    }
+}
+
+/// So many epochs of one commit each.
+async fn epochs(store: &Store, count: usize) {
+    for _ in 0..count {
+        put(store, "a").await;
+        assert_eq!(catch_up(store).await.epochs, 1);
+    }
+}
+
+#[tokio::test]
+async fn after_a_rebuild_a_run_reads_what_it_put_and_not_all_that_came_since() {
+    let engine = Engine::memory().expect("an engine");
+    let faults = Faults::new(engine.http_client(), 1);
+    let store = open(Ground::Engine(engine.clone()).builder("feed=streams").http_client(faults.http_client())).await;
+    epochs(&store, 3).await;
+    for _ in 0..3 {
+        put(&store, "b").await;
+    }
+    assert_eq!(store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds").epochs, 1);
+    let queries = async || {
+        let before = faults.calls("Query");
+        let ran = open(Ground::Engine(engine.clone()).builder("feed=streams").http_client(faults.http_client())).await;
+        assert_eq!(catch_up(&ran).await.commits, 0);
+        faults.calls("Query") - before
+    };
+    let first = queries().await;
+    epochs(&store, 20).await;
+    assert_eq!(queries().await, first, "the last epoch, and that of the rebuild");
+    // A second one on the same day, with nothing between to be read either.
+    put(&store, "b").await;
+    assert_eq!(store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds").appended, 1);
+    assert_eq!(queries().await, first + 1);
+    assert_eq!(verify(&store).await.findings, []);
+}
+
+#[tokio::test]
+async fn waiting_for_the_index_reads_each_epoch_once() {
+    let engine = Engine::memory().expect("an engine");
+    let meter = Meter::new(engine.http_client());
+    let store = open(Ground::Engine(engine.clone()).builder("feed=streams")).await;
+    epochs(&store, 20).await;
+    let reader = open(Ground::Engine(engine.clone()).builder("feed=streams").http_client(meter.http_client())).await;
+    let feed = reader.feed().expect("a feed");
+    let event = Event::new("A", "{}").and_then(|event| event.tag("a")).expect("an event");
+    let done = store.log().expect("a log").append(Append::new([event])).await.expect("appends");
+    let position = done.last().expect("an event");
+    assert!(!feed.shows(position).await.expect("tells"));
+    meter.take();
+    for _ in 0..10 {
+        assert!(!feed.shows(position).await.expect("tells"));
+    }
+    let units = meter.take();
+    assert!(units.requests == 10 && units.read <= 10.0, "{units:?}");
+    assert_eq!(catch_up(&store).await.commits, 1);
+    assert!(feed.shows(position).await.expect("tells"));
+    // The new epoch, and that there is no other.
+    let units = meter.take();
+    assert!(units.requests == 2 && units.read <= 2.0, "{units:?}");
+}
+
+/// A shard of which nothing was read yet does not tell what it has lost.
+#[tokio::test]
+async fn after_a_day_without_an_indexer_an_unread_shard_is_said_to_have_lost_records() {
+    for (hours, lost) in [(22, false), (24, true)] {
+        let engine = Engine::memory().expect("an engine");
+        let reshard = Reshard::new(engine.http_client(), 1);
+        reshard.calm().await;
+        let env = clock();
+        let builder = Ground::Engine(engine).builder("feed=streams").http_client(reshard.http_client()).env(env.clone());
+        let store = open(builder).await;
+        assert_eq!(catch_up(&store).await.epochs, 1, "its shards are named");
+        env.advance(Duration::from_secs(hours * 3_600));
+        assert_eq!(catch_up(&store).await.trimmed, lost, "{hours} hours");
+    }
+}
+
+#[tokio::test]
+async fn a_shard_whose_oldest_records_go_before_they_are_read_is_read_on() {
+    let engine = Engine::memory().expect("an engine");
+    let reshard = Reshard::new(engine.http_client(), 1);
+    reshard.calm().await;
+    let (gate, faults) = (Gate::new(), Faults::new(reshard.http_client(), 1));
+    let opened = |http| open(Ground::Engine(engine.clone()).builder("feed=streams").http_client(http));
+    let (store, slow) = (opened(reshard.http_client()).await, opened(faults.http_client()).await);
+    for n in 0..12 {
+        put(&store, &format!("lost-{n}")).await;
+    }
+    // All three shards are open, and before a page of them is read its records come and go.
+    faults.script(Rule::on("GetRecords").times(3).pause_before(&gate));
+    let running = slow.index().expect("an index");
+    let ran = tokio::spawn(async move { running.run(&quickly().until_caught_up(), &|_| ()).await });
+    gate.reached(3).await;
+    let (other_gate, other) = (Gate::new(), Faults::new(reshard.http_client(), 1));
+    other.script(Rule::on("GetRecords").nth(1).pause_after(&other_gate));
+    let reader = opened(other.http_client()).await;
+    tokio::select! {
+        ran = async { reader.index().expect("an index").run(&quickly(), &|_| ()).await } => panic!("{ran:?}"),
+        () = other_gate.reached(1) => {}
+    }
+    assert!(reshard.records().await.iter().all(|records| *records > 0), "each shard had records");
+    reshard.trim().await;
+    gate.open();
+    assert!(ran.await.expect("joins").expect("runs").trimmed);
+    for n in 0..12 {
+        put(&store, &format!("later-{n}")).await;
+    }
+    assert_eq!(catch_up(&slow).await.commits, 12, "the shards are open, and are read on");
+}
+
+/// Killed before or after any of its calls and run again, a rebuild leaves the index that one which was not killed leaves.
+#[tokio::test]
+async fn a_rebuild_that_is_killed_at_any_call_and_run_again_leaves_a_whole_index() {
+    let mut kills = 0;
+    for nth in 1.. {
+        let mut ended = 0;
+        for before in [true, false] {
+            let engine = Engine::memory().expect("an engine");
+            let opened = |http| open(Ground::Engine(engine.clone()).builder("feed=streams").http_client(http));
+            let store = opened(engine.http_client()).await;
+            epochs(&store, 2).await;
+            for tag in ["a", "b", "a", "c"] {
+                put(&store, tag).await;
+            }
+            let (gate, faults) = (Gate::new(), Faults::new(engine.http_client(), 1));
+            let mortal = opened(faults.http_client()).await;
+            let call = Rule::on_any().nth(faults.log().len() + nth);
+            faults.script(if before { call.pause_before(&gate) } else { call.pause_after(&gate) });
+            let index = mortal.index().expect("an index");
+            tokio::select! {
+                rebuilt = index.rebuild(&|_| ()) => {
+                    assert_eq!(rebuilt.expect("rebuilds").appended, 4);
+                    ended += 1;
+                }
+                () = gate.reached(1) => kills += 1,
+            }
+            store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds");
+            assert_eq!(catch_up(&store).await.commits, 0, "call {nth}");
+            put(&store, "a").await;
+            assert_eq!(catch_up(&store).await.commits, 1, "call {nth}");
+            let verified = verify(&store).await;
+            assert_eq!((verified.findings.as_slice(), verified.indexed), (&[][..], 7), "call {nth}: {verified:?}");
+        }
+        if ended == 2 {
+            break;
+        }
+    }
+    assert!(kills > 10, "{kills}");
+}
+
+/// The entry of a commit in the index says which tags and types it has: a reader passes over what does not match, so a wrong one hides events.
+#[tokio::test]
+async fn an_entry_with_other_tags_or_types_than_its_commit_is_named() {
+    let (engine, other) = (Engine::memory().expect("an engine"), Engine::memory().expect("an engine"));
+    let opened = async |engine: &Engine| open(Ground::Engine(engine.clone()).builder("feed=streams&table=orders")).await;
+    let (store, double) = (opened(&engine).await, opened(&other).await);
+    let client = bare_sdk::client(engine.http_client());
+    // Two logs with the same commit ids and homes, and other tags and types beside them.
+    let ids: Vec<_> = (0..2).map(|_| store.env().new_commit_id()).collect();
+    for (store, kind, second) in [(&store, "A", "b"), (&double, "B", "c")] {
+        let event = |kind: &str, tag: &str| Event::new(kind, "{}").and_then(|event| event.tag(tag)).expect("an event");
+        let log = store.log().expect("a log");
+        log.append(Append::new([event(kind, "a")]).commit(ids[0])).await.expect("appends");
+        log.append(Append::new([event("A", "x"), event("A", second)]).commit(ids[1])).await.expect("appends");
+    }
+    catch_up(&store).await;
+    catch_up(&double).await;
+    assert_eq!(verify(&store).await.findings, []);
+    let chain = bare_sdk::client(other.http_client()).scan().table_name("orders-side").send().await.expect("scans");
+    for epoch in chain.items.unwrap_or_default() {
+        client.put_item().table_name("orders-side").set_item(Some(epoch)).send().await.expect("puts");
+    }
+    let problems: Vec<String> = verify(&store).await.findings.into_iter().map(|finding| finding.problem).collect();
+    assert!(problems.iter().any(|problem| problem.contains("types") && problem.contains(&ids[0].to_string())), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.contains("slots") && problem.contains(&ids[1].to_string())), "{problems:?}");
+}
