@@ -152,7 +152,43 @@ pub struct Row {
     pub units: Option<Units>,
     /// or why it cannot be done.
     pub cannot: Option<String>,
+    /// Whether a read of it, or one of several, is eventually consistent.
+    #[serde(default)]
+    pub eventual: bool,
+    /// What the figures do not say.
+    #[serde(default)]
+    pub note: Option<String>,
 }
+
+impl Row {
+    /// Begins the reason of a row that went wrong, where others cannot be done.
+    pub const FAILED: &str = "failed";
+
+    /// Strongly consistent, and nothing to add.
+    pub fn of(row: &str, units: Units) -> Row {
+        Row { row: row.to_owned(), units: Some(units), cannot: None, eventual: false, note: None }
+    }
+
+    /// It cannot be done, and why.
+    pub fn cannot(row: &str, why: impl Into<String>) -> Row {
+        Row { row: row.to_owned(), units: None, cannot: Some(why.into()), eventual: false, note: None }
+    }
+
+    /// It should have been done, and was not: said in its cell, while the other rows go on.
+    pub fn failed(row: &str, why: &str) -> Row {
+        let short: String = why.lines().next().unwrap_or_default().chars().take(80).collect();
+        Row::cannot(row, format!("{}: {short}", Row::FAILED))
+    }
+}
+
+/// Of this run of the benchmark, in the names of its tables, so that an endpoint can be measured again: what whoever started this process
+/// says, or the number of the process.
+pub fn run_id() -> String {
+    std::env::var(RUN).unwrap_or_else(|_| std::process::id().to_string())
+}
+
+/// Where [`run_id`] is told.
+pub const RUN: &str = "FENCEPOST_BENCH_RUN";
 
 /// What a timed run came to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
