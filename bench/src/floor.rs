@@ -3,7 +3,7 @@
 use aws_smithy_http_client::Builder;
 use fencepost::Units;
 use fencepost::testing::Meter;
-use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, body, first, grow, race, run_id, say};
+use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, body, first, grow, race, run_id, say, state};
 
 use crate::bare::Bare;
 use crate::ground::Ground;
@@ -67,7 +67,7 @@ async fn measure(bare: &Bare, meter: &Meter, row: &str) -> Result<Units, Fault> 
     let tags: Vec<String> = (0..20).map(|n| format!("customer:{row}-{n}")).collect();
     let text = body(length);
     if row == "snapshot" {
-        bare.put("order-snapshot-state", 98, &"s".repeat(2_000)).await;
+        bare.put("order-snapshot-state", 98, &state()).await;
     }
     meter.take();
     match row {

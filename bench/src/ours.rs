@@ -10,7 +10,7 @@ use futures::StreamExt;
 
 use crate::contenders::{EVENTUAL, LEDGER};
 use crate::ground::{Ground, Opened};
-use fencepost_contest::{Row, body, run_id};
+use fencepost_contest::{Row, body, run_id, state};
 
 /// A layout as it is measured.
 pub(crate) struct Layout {
@@ -179,7 +179,7 @@ impl Bench<'_> {
     async fn snapshot(&mut self) -> Result<Units> {
         self.grow(0, 97).await?;
         let (streams, stream) = (self.opened.store.streams(), self.stream()?);
-        let with = |n| -> Result<Step> { Ok(Step::new([event(n)?]).snapshot(Snapshot::new("snapshot", "s".repeat(2_000)))) };
+        let with = |n| -> Result<Step> { Ok(Step::new([event(n)?]).snapshot(Snapshot::new("snapshot", state()))) };
         streams.append(&stream, with(97)?).await?;
         // In the Tip a snapshot lasts until the next append, and so is given with each, as equinox-js does.
         let each = self.layout.parameters.contains("equinox");

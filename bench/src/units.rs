@@ -155,12 +155,20 @@ struct Packed {
 }
 
 /// No other reason is good enough: the rest of the reads must not cost more, at the same consistency.
-const PACKED: &[Packed] = &[Packed {
-    peer: "equinox-js 1.2.0",
-    rows: &["load-100", "load-10000", "cold"],
-    why: "it packs many events into one item, compressed, and rewrites that item with every append",
-    wins: "snapshots, which leave a few events to be read; or to seal the past of a stream into packed items, which costs a second write of each event",
-}];
+const PACKED: &[Packed] = &[
+    Packed {
+        peer: "equinox-js 1.2.0",
+        rows: &["load-100", "load-10000", "cold"],
+        why: "it packs many events into one item, compressed, and rewrites that item with every append",
+        wins: "snapshots, which leave a few events to be read; or to seal the past of a stream into packed items, which costs a second write of each event",
+    },
+    Packed {
+        peer: "equinox-js 1.2.0",
+        rows: &["snapshot"],
+        why: "the snapshot lies in the item of the newest events, and is written again with every append",
+        wins: "a snapshot in the stream's own series, which would be read with the events behind it, and cost its units with the append that carries it",
+    },
+];
 
 const APPENDS: &[&str] = &["append-1", "append-100", "append-10000", "two-tags", "twenty", "thousand"];
 const READS: &[&str] = &["load-100", "load-10000", "snapshot", "cold", "warm", "conflict", "feed"];
@@ -182,10 +190,17 @@ fn claims(found: &Found) -> Vec<String> {
     let pairs = |rows: &'static [&'static str]| rows.iter().flat_map(move |row| peers().map(move |peer| (*row, peer.name)));
     let appends: Vec<_> =
         pairs(APPENDS).filter_map(|(row, peer)| Some((row, peer, found.units(row, LEDGER)?, found.units(row, peer)?))).collect();
-    let dearer = appends.iter().filter(|(.., ours, theirs)| ours.write >= theirs.write || ours.read > theirs.read);
+    // One unit and no read is the least that DynamoDB bills: nobody can take fewer, but another may take the same.
+    let least = |units: &Units| units.write == 1.0 && units.read == 0.0;
+    let is_tie = |ours: &Units, theirs: &Units| least(ours) && least(theirs);
+    let dearer =
+        appends.iter().filter(|(.., ours, theirs)| (ours.write >= theirs.write || ours.read > theirs.read) && !is_tie(ours, theirs));
     let dearer: Vec<String> = dearer.map(|(row, peer, ours, theirs)| format!("{row} {ours}, {peer} {theirs}")).collect();
     if !appends.is_empty() {
-        claims.push(claim(&format!("on every append it takes fewer units than any peer{}", joined(&dearer)), dearer.is_empty()));
+        let ties = appends.iter().filter(|(.., ours, theirs)| is_tie(ours, theirs));
+        let ties: Vec<String> = ties.map(|(row, peer, ..)| format!("as many as {peer} on {row}: 1, the least there is")).collect();
+        let but = joined(&[ties, dearer.clone()].concat());
+        claims.push(claim(&format!("on every append it takes fewer units than any peer{but}"), dearer.is_empty()));
     }
     claims.extend(reads(found, pairs(READS)));
     claims.extend(beside_the_floor(found));
@@ -296,6 +311,11 @@ mod tests {
         let dynamo_es = "dynamo-es 0.5.0";
         let same = found(&[(LEDGER, "append-1", units(1.0, 0.0), false), (dynamo_es, "append-1", units(1.0, 9.0), false)]);
         assert_eq!(broken(&same).len(), 1, "{:?}", claims(&same));
+        // The least that there is cannot be undercut, and is said to be a tie.
+        let tie = found(&[(LEDGER, "append-1", units(1.0, 0.0), false), (dynamo_es, "append-1", units(1.0, 0.0), false)]);
+        assert!(broken(&tie).is_empty() && claims(&tie).concat().contains("as many as dynamo-es 0.5.0 on append-1"), "{:?}", claims(&tie));
+        let fours = found(&[(LEDGER, "two-tags", units(4.0, 0.0), false), (dynamo_es, "two-tags", units(4.0, 0.0), false)]);
+        assert_eq!(broken(&fours).len(), 1, "{:?}", claims(&fours));
         let two = found(&[(LEDGER, "conflict", units(3.0, 0.0), false), (dynamo_es, "conflict", units(2.0, 9.0), false)]);
         assert_eq!(broken(&two).len(), 2, "{:?}", claims(&two));
     }

@@ -15,9 +15,19 @@ pub type Fault = Box<dyn std::error::Error + Send + Sync>;
 /// Bytes of a body.
 pub const BYTES: usize = 500;
 
+/// Text that does not compress to nothing, sixteen characters for each word.
+fn filler(n: u64, words: u64) -> String {
+    (0..words).map(|at| format!("{:016x}", (n * 131 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
+}
+
+/// What a snapshot holds: text of 2,000 bytes.
+pub fn state() -> String {
+    filler(7, 125)
+}
+
 /// JSON of [`BYTES`] that does not compress to nothing.
 pub fn body(n: u64) -> String {
-    let filler: String = (0..64u64).map(|at| format!("{:016x}", (n * 131 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let filler = filler(n, 64);
     let head = format!("{{\"n\":{n},\"text\":\"");
     let text: String = filler.chars().take(BYTES - head.len() - 2).collect();
     format!("{head}{text}\"}}")
@@ -345,6 +355,7 @@ mod tests {
             assert_eq!(body(n).len(), BYTES);
             assert!(serde_json::from_str::<serde_json::Value>(&body(n)).is_ok());
         }
+        assert_eq!(state().len(), 2_000);
     }
 
     #[test]

@@ -9,16 +9,20 @@ const [, , , endpoint, what, ...args] = process.argv
 const say = (line) => console.log(JSON.stringify(line))
 const bytes = 500
 
-// The same bodies as everybody's.
-const body = (n) => {
+// The same bodies and states as everybody's.
+const filler = (n, words) => {
   let filler = ""
-  for (let at = 0n; at < 64n; at++) {
+  for (let at = 0n; at < words; at++) {
     const mixed = ((BigInt(n) * 131n + at + 1n) * 0x9e3779b97f4a7c15n) & 0xffffffffffffffffn
     filler += mixed.toString(16).padStart(16, "0")
   }
-  const head = `{"n":${n},"text":"`
-  return { n, text: filler.slice(0, bytes - head.length - 2) }
+  return filler
 }
+const body = (n) => {
+  const head = `{"n":${n},"text":"`
+  return { n, text: filler(n, 64n).slice(0, bytes - head.length - 2) }
+}
+const text = filler(7, 125n)
 
 const connected = () => new DynamoDB({ endpoint, region: "us-east-1", credentials: { accessKeyId: "any", secretAccessKey: "any" } })
 const client = connected()
@@ -95,7 +99,7 @@ const prepare = (table) =>
 const fold = (state, events) => events.reduce((count, event) => (event.type === "Snapshotted" ? event.data.count : count + 1), state)
 const snapshot = AccessStrategy.Snapshot(
   (event) => event.type === "Snapshotted",
-  (count) => ({ type: "Snapshotted", data: { count, state: "s".repeat(1970) } }),
+  (count) => ({ type: "Snapshotted", data: { count, state: text } }),
 )
 // As it ships: Brotli, where that is shorter.
 const codec = Codec.compress(Codec.json())

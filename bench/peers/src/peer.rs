@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencepost::Units;
-use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, grow, race, run_id, say};
+use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, grow, race, run_id, say, state};
 use serde_json::{Value, json};
 
 use crate::Ground;
@@ -56,7 +56,7 @@ pub trait Peer: Default + Send + 'static {
         self.open(ground, &table, "1").await?;
         self.grow(0, length).await?;
         if row == "snapshot" {
-            self.append(97, Some(json!("s".repeat(1_998)))).await?;
+            self.append(97, Some(json!(state()))).await?;
             self.grow(98, 100).await?;
         }
         if row == "conflict" {
