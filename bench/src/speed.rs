@@ -90,7 +90,8 @@ pub(crate) async fn run(args: &Args) -> Result<Done> {
     // As many as a short run can have, and sixteen writers at the least.
     let operations = usize::try_from(args.milliseconds).unwrap_or(400).clamp(16, 400);
     let added = overhead::run(&overhead::Args::of(operations, 3 * args.rounds)).await?;
-    done.reports.push(added.titled("what the store adds to the bare SDK, in one process, without a network between"));
+    done.reports
+        .push(added.titled("what the store adds to the bare SDK, in one process, without a network between: the most that it can be"));
     Ok(done)
 }
 
