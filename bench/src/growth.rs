@@ -215,7 +215,9 @@ async fn store(args: &Args, ground: &Ground) -> Result<(Report, Vec<Plot>)> {
         let cells = cells.iter().map(|cell| shown(*cell));
         std::iter::once(json!(format!("{who}: {what}"))).chain(cells).collect()
     });
-    let report = Report::new(&columns, rows.collect()).titled("append and load as the store grows: units · time");
+    let note = "an append here begins a stream: the ledger looks for its end first, for half a unit of read, which the bare SDK is told"
+        .to_owned();
+    let report = Report::new(&columns, rows.collect()).titled("append and load as the store grows: units · time").with_notes(vec![note]);
     let lines = |of: fn(&Cell) -> f64| {
         let line = |((who, what), cells): (&(&'static str, &'static str), &Vec<Cell>)| Line {
             name: if *who == BARE {

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: usize,
     /// How long each writes in a turn.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 700)]
     milliseconds: u64,
     /// How many write at once.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64])]
