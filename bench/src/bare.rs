@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, KeysAndAttributes, Put, PutRequest,
+    AttributeDefinition, AttributeValue, BillingMode, CancellationReason, KeySchemaElement, KeyType, KeysAndAttributes, Put, PutRequest,
     ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure, ScalarAttributeType, StreamSpecification, StreamViewType,
     TransactWriteItem, WriteRequest,
 };
@@ -18,14 +18,13 @@ use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use fencepost::Engine;
 
-/// Like the ledger's table in `streams` mode, with a stream …
-const TABLE: &str = "bare";
-/// … and with lanes, without.
-const LANES: &str = "bare-lanes";
-
-/// A client with the settings that the store gives its own, on a table like the ledger's.
+/// A client with the settings that the store gives its own, on a table like the ledger's in `streams` mode, with a stream; and on one beside
+/// it as with lanes, without.
 #[derive(Clone)]
-pub(crate) struct Bare(Client);
+pub(crate) struct Bare {
+    client: Client,
+    table: String,
+}
 
 type Item = HashMap<String, AttributeValue>;
 
@@ -38,11 +37,11 @@ fn number(number: u64) -> AttributeValue {
 
 impl Bare {
     pub(crate) fn new(engine: &Engine) -> Bare {
-        Bare::by(engine.http_client(), None)
+        Bare::by(engine.http_client(), None, "bare")
     }
 
-    /// By this connector.
-    pub(crate) fn by(http: SharedHttpClient, endpoint: Option<&str>) -> Bare {
+    /// By this connector, on a table of this name.
+    pub(crate) fn by(http: SharedHttpClient, endpoint: Option<&str>, table: &str) -> Bare {
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new("local"))
@@ -55,7 +54,11 @@ impl Bare {
             Some(endpoint) => config.endpoint_url(endpoint),
             None => config,
         };
-        Bare(Client::from_conf(config.build()))
+        Bare { client: Client::from_conf(config.build()), table: table.to_owned() }
+    }
+
+    fn lanes(&self) -> String {
+        format!("{}-lanes", self.table)
     }
 
     pub(crate) async fn with_tables(engine: &Engine) -> Bare {
@@ -71,8 +74,8 @@ impl Bare {
             |name: &str, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().expect("attribute");
         let stream =
             StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewImage).build().expect("stream");
-        for (table, stream) in [(TABLE, Some(stream)), (LANES, None)] {
-            bare.0
+        for (table, stream) in [(self.table.clone(), Some(stream)), (self.lanes(), None)] {
+            bare.client
                 .create_table()
                 .table_name(table)
                 .billing_mode(BillingMode::PayPerRequest)
@@ -87,12 +90,6 @@ impl Bare {
         }
     }
 
-    pub(crate) async fn create_if_missing(&self) {
-        if self.0.describe_table().table_name(TABLE).send().await.is_err() {
-            self.create().await;
-        }
-    }
-
     /// A stream in bulk, unconditionally.
     pub(crate) async fn fill(&self, stream: &str, events: u64, body: impl Fn(u64) -> String) {
         let put = |n: u64| {
@@ -101,7 +98,8 @@ impl Bare {
         };
         let all: Vec<WriteRequest> = (0..events).map(put).collect();
         for some in all.chunks(25) {
-            let left = self.0.batch_write_item().request_items(TABLE, some.to_vec()).send().await.expect("bulk").unprocessed_items;
+            let left =
+                self.client.batch_write_item().request_items(&self.table, some.to_vec()).send().await.expect("bulk").unprocessed_items;
             assert!(left.is_none_or(|left| left.is_empty()), "an engine leaves nothing over");
         }
     }
@@ -113,7 +111,7 @@ impl Bare {
             ("v".into(), number(version)),
             ("c".into(), AttributeValue::B(Blob::new([7u8; 16]))),
             ("s".into(), number(1_767_225_600_000_000 + version)),
-            ("e".into(), AttributeValue::L(vec![AttributeValue::M(event)])),
+            ("e".into(), AttributeValue::M(event)),
         ])
     }
 
@@ -121,12 +119,12 @@ impl Bare {
         assert!(self.try_put(stream, version, body).await, "nobody else writes here");
     }
 
-    /// Whether nothing was there.
+    /// Whether nothing was there. What was there comes with the refusal, so that who lost knows as much as a read would tell.
     pub(crate) async fn try_put(&self, stream: &str, version: u64, body: &str) -> bool {
         let put = self
-            .0
+            .client
             .put_item()
-            .table_name(TABLE)
+            .table_name(&self.table)
             .set_item(Some(Self::slot(format!("t/main/{stream}"), version, body)))
             .condition_expression("attribute_not_exists(#h)")
             .expression_attribute_names("#h", "p")
@@ -134,16 +132,19 @@ impl Bare {
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
         match put.send().await.map_err(SdkError::into_service_error) {
             Ok(_) => true,
-            Err(PutItemError::ConditionalCheckFailedException(_)) => false,
+            Err(PutItemError::ConditionalCheckFailedException(failed)) => {
+                assert!(failed.item.is_some_and(|winner| taken(winner) == 1), "the winner's event comes with the refusal");
+                false
+            }
             Err(error) => panic!("put: {error:?}"),
         }
     }
 
-    /// All of these slots in one transaction; whether nothing was there.
-    pub(crate) async fn try_transact(&self, slots: &[(&str, u64, &str)]) -> bool {
+    /// All of these slots in one transaction; or of each whether it was taken, as the refusal tells.
+    pub(crate) async fn try_transact(&self, slots: &[(&str, u64, &str)]) -> Result<(), Vec<bool>> {
         let put = |(stream, version, body): &(&str, u64, &str)| {
             let put = Put::builder()
-                .table_name(TABLE)
+                .table_name(&self.table)
                 .set_item(Some(Self::slot(format!("t/main/{stream}"), *version, body)))
                 .condition_expression("attribute_not_exists(#h)")
                 .expression_attribute_names("#h", "p")
@@ -151,10 +152,14 @@ impl Bare {
             TransactWriteItem::builder().put(put.build().expect("put")).build()
         };
         let items = slots.iter().map(put).collect();
-        let sent = self.0.transact_write_items().set_transact_items(Some(items)).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let sent =
+            self.client.transact_write_items().set_transact_items(Some(items)).return_consumed_capacity(ReturnConsumedCapacity::Total);
         match sent.send().await.map_err(SdkError::into_service_error) {
-            Ok(_) => true,
-            Err(TransactWriteItemsError::TransactionCanceledException(_)) => false,
+            Ok(_) => Ok(()),
+            Err(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                let was_taken = |reason: CancellationReason| reason.item.is_some_and(|winner| taken(winner) == 1);
+                Err(cancelled.cancellation_reasons.unwrap_or_default().into_iter().map(was_taken).collect())
+            }
             Err(error) => panic!("transact: {error:?}"),
         }
     }
@@ -162,14 +167,14 @@ impl Bare {
     pub(crate) async fn transact(&self, tag: &str, version: u64, seq: u64, body: &str) {
         let put = |key: String, version| {
             let put = Put::builder()
-                .table_name(LANES)
+                .table_name(self.lanes())
                 .set_item(Some(Self::slot(key, version, body)))
                 .condition_expression("attribute_not_exists(#h)")
                 .expression_attribute_names("#h", "p")
                 .return_values_on_condition_check_failure(OnFailure::AllOld);
             TransactWriteItem::builder().put(put.build().expect("put")).build()
         };
-        self.0
+        self.client
             .transact_write_items()
             .transact_items(put("l/main/0".into(), seq))
             .transact_items(put(format!("t/main/{tag}"), version))
@@ -182,7 +187,7 @@ impl Bare {
 
     /// A stream of one page; how many items.
     pub(crate) async fn query(&self, stream: &str) -> usize {
-        let (items, next) = self.page(TABLE, &format!("t/main/{stream}"), 1, None, None).await;
+        let (items, next) = self.page(&self.table, &format!("t/main/{stream}"), 1, None, None).await;
         assert!(next.is_none());
         items.len()
     }
@@ -191,7 +196,7 @@ impl Bare {
     pub(crate) async fn since(&self, stream: &str, version: u64) -> u64 {
         let (mut count, mut next) = (0, None);
         loop {
-            let (items, after) = self.page(TABLE, &format!("t/main/{stream}"), version + 1, None, next).await;
+            let (items, after) = self.page(&self.table, &format!("t/main/{stream}"), version + 1, None, next).await;
             count += items.len() as u64;
             next = after;
             if next.is_none() {
@@ -230,14 +235,14 @@ impl Bare {
     pub(crate) async fn slots(&self, table: &str, keys: &[(String, u64)]) -> usize {
         let keys = keys.iter().map(|(hash, range)| Item::from([("p".into(), text(hash)), ("v".into(), number(*range))])).collect();
         let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(false).build().expect("keys");
-        let request = self.0.batch_get_item().request_items(table, wanted).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let request = self.client.batch_get_item().request_items(table, wanted).return_consumed_capacity(ReturnConsumedCapacity::Total);
         let answer = request.send().await.expect("slots");
         answer.responses.into_iter().flat_map(HashMap::into_values).flatten().map(taken).sum()
     }
 
     async fn page(&self, table: &str, hash: &str, from: u64, limit: Option<i32>, start: Option<Item>) -> (Vec<Item>, Option<Item>) {
         let page = self
-            .0
+            .client
             .query()
             .table_name(table)
             .key_condition_expression("#h = :h AND #r BETWEEN :a AND :b")
@@ -260,7 +265,11 @@ impl Bare {
 
 /// Type and body of every event of a slot, moved out of it; how many.
 fn taken(mut slot: Item) -> usize {
-    let Some(AttributeValue::L(events)) = slot.remove("e") else { return 0 };
+    let events = match slot.remove("e") {
+        Some(AttributeValue::L(events)) => events,
+        Some(one @ AttributeValue::M(_)) => vec![one],
+        _ => return 0,
+    };
     let taken = events.into_iter().filter_map(|event| match event {
         AttributeValue::M(mut event) => Some((event.remove("t")?, event.remove("d")?)),
         _ => None,

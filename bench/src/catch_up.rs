@@ -105,7 +105,7 @@ pub(crate) async fn run(args: &Args) -> Result<Report> {
     let mut rows = Vec::new();
     let mut row = |name: String, found: Compared| {
         let rate = |time: Duration| json!((args.events as f64 / time.as_secs_f64()).round() as u64);
-        rows.push(vec![json!(name), rate(found.bare), rate(found.ours), found.ratio()]);
+        rows.push(vec![json!(name), rate(found.bare), rate(found.ours), json!(found.ratio())]);
     };
     for lanes in [1, 4] {
         let engine = Engine::memory()?;

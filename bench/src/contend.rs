@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use aws_smithy_http_client::Builder;
 use fencepost::{Append, Error, EventLog, Expect, LoadOptions, Query, Snapshot, Step, Store, StreamName, StreamStore, Token, Units};
-use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, first, grow, race, say};
+use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, first, grow, race, run_id, say};
 
 use crate::contenders::BARE;
 use crate::floor;
 use crate::ground::{Ground, Opened};
-use crate::ours::{Found, LAYOUTS, Layout, event};
+use crate::ours::{LAYOUTS, Layout, event};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -29,11 +29,7 @@ impl Args {
         match task {
             Task::Units(rows) => {
                 for row in rows {
-                    let found = match layout.measure(&ground, &row).await? {
-                        Found::Units(units) => Row { row, units: Some(units), cannot: None },
-                        Found::Cannot(why) => Row { row, units: None, cannot: Some(why) },
-                    };
-                    say(&found)?;
+                    say(&layout.measure(&ground, &row).await.unwrap_or_else(|error| Row::failed(&row, &error.to_string())))?;
                 }
                 Ok(())
             }
@@ -56,7 +52,7 @@ impl Args {
                 say(&first())
             }
             Task::Growth(lengths, lasts) => {
-                let opened = ground.store(&format!("growth-{}", layout.table()), layout.parameters).await?;
+                let opened = ground.store(&format!("growth-{}-{}", layout.table(), run_id()), layout.parameters).await?;
                 let stream = StreamName::new(layout.stream)?;
                 grow(&mut Growing { layout, opened, stream, token: None }, &lengths, lasts).await
             }
@@ -70,7 +66,7 @@ impl Layout {
     }
 
     /// A stream of this id, as the layout names streams.
-    fn named(&self, id: &str) -> String {
+    pub(crate) fn named(&self, id: &str) -> String {
         self.stream.trim_end_matches('1').to_owned() + id
     }
 
@@ -126,7 +122,8 @@ impl Ours {
                     return Ok(conflicts);
                 }
                 Err(Error::Conflict(conflict)) => {
-                    let token = match conflict.token {
+                    // The second time it reads on: others are faster than one event a try.
+                    let token = match conflict.token.filter(|_| conflicts == 0) {
                         Some(token) => token,
                         None => self.streams.load(&self.name, LoadOptions::default().latest()).await?.token,
                     };
@@ -150,7 +147,7 @@ impl Ours {
                     *known = Some(done.token.unwrap_or(token));
                     return Ok(conflicts);
                 }
-                Err(Error::Conflict(conflict)) => match conflict.token {
+                Err(Error::Conflict(conflict)) => match conflict.token.filter(|_| conflicts == 0) {
                     Some(behind) => token = behind,
                     None => token = log.source(query, Some(&token)).await?.token,
                 },

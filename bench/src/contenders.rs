@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use fencepost_contest::{Scenario, Task};
+use fencepost_contest::{RUN, Scenario, Task};
 use serde::de::DeserializeOwned;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,21 +27,27 @@ pub(crate) struct Contender {
     boundaries: bool,
     /// Whether it writes to DynamoDB, and so has units.
     pub(crate) units: bool,
+    /// Only these rows of the work; all, where there are none.
+    pub(crate) only: &'static [&'static str],
 }
 
 const fn ours(name: &'static str, boundaries: bool) -> Contender {
-    Contender { name, by: By::Us, streams: true, boundaries, units: true }
+    Contender { name, by: By::Us, streams: true, boundaries, units: true, only: &[] }
 }
 const fn peer(name: &'static str, by: By) -> Contender {
-    Contender { name, by, streams: true, boundaries: false, units: true }
+    Contender { name, by, streams: true, boundaries: false, units: true, only: &[] }
 }
 
 pub(crate) const BARE: &str = "bare SDK";
 pub(crate) const LEDGER: &str = "ledger, streams";
+/// The same with loads that ask for no more than some peers do.
+pub(crate) const EVENTUAL: &str = "ledger, streams, eventual";
+const LOADING: &[&str] = &["load-100", "load-10000", "snapshot", "cold", "warm", "conflict"];
 
 pub(crate) const CONTENDERS: &[Contender] = &[
     ours(BARE, true),
     ours(LEDGER, true),
+    Contender { name: EVENTUAL, by: By::Us, streams: false, boundaries: false, units: true, only: LOADING },
     ours("ledger, lanes-1", true),
     ours("equinox", false),
     ours("event-store-adapter v3", false),
@@ -52,12 +58,27 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     peer("event-store-adapter-rs 5.2.0", By::Rust),
     peer("dynamo-es 0.5.0", By::Rust),
     peer("equinox-js 1.2.0", By::Node),
-    Contender { name: "umadb 0.7.8", by: By::Rust, streams: false, boundaries: true, units: false },
+    Contender { name: "umadb 0.7.8", by: By::Rust, streams: false, boundaries: true, units: false, only: &[] },
 ];
 
 impl Contender {
     pub(crate) fn can(&self, scenario: Scenario) -> bool {
         if scenario == Scenario::Boundaries { self.boundaries } else { self.streams }
+    }
+
+    /// Whether it is measured as a stream grows.
+    pub(crate) fn grows(&self) -> bool {
+        self.units && self.streams
+    }
+
+    /// Whether it is timed at all.
+    pub(crate) fn races(&self) -> bool {
+        self.streams || self.boundaries
+    }
+
+    /// Whether it does this row of the work.
+    pub(crate) fn does(&self, row: &str) -> bool {
+        self.units && (self.only.is_empty() || self.only.contains(&row))
     }
 
     pub(crate) fn is_peer(&self) -> bool {
@@ -66,8 +87,8 @@ impl Contender {
 
     /// Does a task, and hands over each line as it comes; or why it could not.
     pub(crate) fn each<T: DeserializeOwned>(&self, endpoint: &str, task: &Task, mut line: impl FnMut(T)) -> Result<(), String> {
-        let mut command = self.command()?;
-        command.arg(self.name).arg(endpoint).args(task.args()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut command = self.told(endpoint, task)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", self.name))?;
         let mut broken = None;
         if let Some(out) = child.stdout.take() {
@@ -98,6 +119,13 @@ impl Contender {
         Ok(lines)
     }
 
+    /// Its program, with who it is, where, and what it must do.
+    pub(crate) fn told(&self, endpoint: &str, task: &Task) -> Result<Command, String> {
+        let mut command = self.command()?;
+        command.arg(self.name).arg(endpoint).args(task.args()).env(RUN, run());
+        Ok(command)
+    }
+
     fn command(&self) -> Result<Command, String> {
         match self.by {
             By::Us => {
@@ -114,6 +142,15 @@ impl Contender {
         }
     }
 }
+
+/// Of this run, in the names of its tables.
+pub(crate) fn run() -> &'static str {
+    static ID: OnceLock<String> = OnceLock::new();
+    ID.get_or_init(|| fencepost::Env::system().new_id().simple().to_string().chars().skip(20).collect())
+}
+
+/// What is missing on this machine, rather than wrong: a peer that needs it is left out.
+pub(crate) const NO_NODE: &str = "node is not here";
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -149,7 +186,7 @@ pub(crate) fn installed() -> Result<PathBuf, String> {
     let program = INSTALLED.get_or_init(|| {
         let folder = here().join("peers/equinox");
         if Command::new("node").arg("--version").stdout(Stdio::null()).status().is_err() {
-            return Err("node is not here".into());
+            return Err(NO_NODE.into());
         }
         if !folder.join("node_modules").exists() {
             eprintln!("installing equinox-js …");

@@ -3,44 +3,46 @@
 use aws_smithy_http_client::Builder;
 use fencepost::Units;
 use fencepost::testing::Meter;
-use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, body, first, grow, race, say};
+use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, body, first, grow, race, run_id, say, state};
 
 use crate::bare::Bare;
 use crate::ground::Ground;
 
 pub(crate) async fn contend(ground: &Ground, task: Task) -> Result<(), Fault> {
     let meter = Meter::new(Builder::new().build_http());
-    let metered = || Bare::by(meter.http_client(), Some(ground.endpoint()));
-    let plain = || Bare::by(Builder::new().build_http(), Some(ground.endpoint()));
+    let metered = |of: &str| Bare::by(meter.http_client(), Some(ground.endpoint()), &format!("bare-{of}-{}", run_id()));
+    let plain = |table: &str| Bare::by(Builder::new().build_http(), Some(ground.endpoint()), table);
     match task {
-        Task::Prepare(_) => plain().create().await,
+        Task::Prepare(table) => plain(&table).create().await,
         Task::Units(rows) => {
-            let bare = metered();
+            let bare = metered("units");
             bare.create().await;
             for row in rows {
                 let cannot = match row.as_str() {
                     "thousand" => Some("100 items a transaction"),
-                    "feed" | "idle" => Some("no feed"),
+                    "feed" | "idle" | "index" | "idle-index" => Some("no feed"),
                     _ => None,
                 };
-                let units = if cannot.is_none() { Some(measure(&bare, &meter, &row).await?) } else { None };
-                say(&Row { row, units, cannot: cannot.map(str::to_owned) })?;
+                say(&match cannot {
+                    Some(why) => Row::cannot(&row, why),
+                    None => Row::of(&row, measure(&bare, &meter, &row).await?),
+                })?;
             }
         }
         Task::Speed(speed) => {
-            let bare = plain();
+            let bare = plain(&speed.table);
             let mut writers = Vec::new();
             for number in 0..speed.writers {
                 writers.push(Direct::new(bare.clone(), speed.clone(), number).await);
             }
             say(&race(writers, speed.scenario, speed.lasts).await?)?;
         }
-        Task::First(_) => {
-            plain().put("first", u64::from(std::process::id()), &body(0)).await;
+        Task::First(table) => {
+            plain(&table).put("first", u64::from(std::process::id()), &body(0)).await;
             say(&first())?;
         }
         Task::Growth(lengths, lasts) => {
-            let bare = metered();
+            let bare = metered("growth");
             bare.create().await;
             grow(&mut Growing { bare, meter, version: 0 }, &lengths, lasts).await?;
         }
@@ -55,25 +57,28 @@ async fn measure(bare: &Bare, meter: &Meter, row: &str) -> Result<Units, Fault> 
         "snapshot" => 100,
         _ => of.map_or(Ok(100), str::parse)?,
     };
-    let stream = format!("order-{}", of.unwrap_or(row));
+    // As long as the ledger's name of its stream, since the name is in every item.
+    let of = of.unwrap_or(row);
+    let named = ["1", "100", "10000", "two-tags", "twenty", "snapshot", "cold", "warm", "conflict"].iter().position(|name| *name == of);
+    let stream = format!("order-{}", named.ok_or("no such row")?);
     for version in bare.since(&stream, 0).await..length {
         bare.put(&stream, version + 1, &body(version)).await;
     }
     let tags: Vec<String> = (0..20).map(|n| format!("customer:{row}-{n}")).collect();
     let text = body(length);
     if row == "snapshot" {
-        bare.put("order-snapshot-state", 98, &"s".repeat(2_000)).await;
+        bare.put("order-snapshot-state", 98, &state()).await;
     }
     meter.take();
     match row {
         "append-1" | "append-100" | "append-10000" => bare.put(&stream, length + 1, &text).await,
         "load-100" | "load-10000" => assert_eq!(bare.since(&stream, 0).await, length),
-        "two-tags" => assert!(bare.try_transact(&[(&tags[0], 1, &text), (&tags[1], 1, &text)]).await),
+        "two-tags" => bare.try_transact(&[(&tags[0], 1, &text), (&tags[1], 1, &text)]).await.map_err(|_| "a conflict")?,
         "twenty" => {
             // The shared tag's item has twenty pointers, the others the bodies.
             let pointers = tags.join(" ");
             let slots = tags.iter().map(|tag| (tag.as_str(), 1, text.as_str())).chain([("order:twenty", 1, pointers.as_str())]);
-            assert!(bare.try_transact(&slots.collect::<Vec<_>>()).await);
+            bare.try_transact(&slots.collect::<Vec<_>>()).await.map_err(|_| "a conflict")?;
         }
         "snapshot" => {
             assert_eq!(bare.since("order-snapshot-state", 97).await, 1);
@@ -112,15 +117,22 @@ impl Direct {
     async fn decide(&mut self) -> u64 {
         let at = self.turn * 5 % 16;
         let (tags, text, places) = (self.speed.boundary(at), body(self.turn as u64), [at % 4, at / 4 % 4]);
+        let [order, customer] = [0, 1].map(|n| self.read[n][places[n]]);
+        let (new_orders, new_customers) = tokio::join!(self.bare.since(&tags[0], order), self.bare.since(&tags[1], customer));
+        let mut ends = [order + new_orders, customer + new_customers];
         for conflicts in 0.. {
-            let [order, customer] = [0, 1].map(|n| self.read[n][places[n]]);
-            let (new_orders, new_customers) = tokio::join!(self.bare.since(&tags[0], order), self.bare.since(&tags[1], customer));
-            let (order, customer) = (order + new_orders, customer + new_customers);
-            let done = self.bare.try_transact(&[(&tags[0], order + 1, &text), (&tags[1], customer + 1, &text)]).await;
-            self.read[0][places[0]] = order + u64::from(done);
-            self.read[1][places[1]] = customer + u64::from(done);
-            if done {
-                return conflicts;
+            match self.bare.try_transact(&[(&tags[0], ends[0] + 1, &text), (&tags[1], ends[1] + 1, &text)]).await {
+                Ok(()) => {
+                    [0, 1].into_iter().for_each(|n| self.read[n][places[n]] = ends[n] + 1);
+                    return conflicts;
+                }
+                // The winner's event came with the refusal, and it goes on behind that; two that met go again as they are.
+                Err(taken) => taken.into_iter().zip(&mut ends).for_each(|(taken, end)| *end += u64::from(taken)),
+            }
+            // The second time it reads on: others are faster than one event a try.
+            if conflicts > 0 {
+                let new = tokio::join!(self.bare.since(&tags[0], ends[0]), self.bare.since(&tags[1], ends[1]));
+                ends = [ends[0] + new.0, ends[1] + new.1];
             }
         }
         0
@@ -134,11 +146,15 @@ impl Writer for Direct {
             return Ok(self.decide().await);
         }
         for conflicts in 0.. {
-            if self.bare.try_put(&self.stream, self.version + 1, &body(self.turn as u64)).await {
-                self.version += 1;
+            // Whether it won or lost, it knows the event that is there now.
+            self.version += 1;
+            if self.bare.try_put(&self.stream, self.version, &body(self.turn as u64)).await {
                 return Ok(conflicts);
             }
-            self.version += self.bare.since(&self.stream, self.version).await;
+            // The second time it reads on: others are faster than one event a try.
+            if conflicts > 0 {
+                self.version += self.bare.since(&self.stream, self.version).await;
+            }
         }
         Ok(0)
     }

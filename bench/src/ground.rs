@@ -13,7 +13,7 @@ pub(crate) struct Place {
     /// Measure on this endpoint, such as <http://127.0.0.1:8000>, and not on an engine of our own. It must not check signatures, since
     /// every request is made to ask for what it consumed.
     #[arg(long)]
-    endpoint: Option<String>,
+    pub(crate) endpoint: Option<String>,
 }
 
 pub(crate) struct Ground {

@@ -8,16 +8,19 @@ use fencepost_contest::{Grown, Task, body};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
+use crate::Done;
 use crate::bare::Bare;
-use crate::contenders::{BARE, CONTENDERS, Contender, LEDGER};
+use crate::contenders::{BARE, CONTENDERS, Contender, LEDGER, run as run_id};
+use crate::document::Page;
 use crate::ground::{self, Ground};
 use crate::plot::{Axis, Line, Plot};
-use crate::report::{Report, median};
+use crate::report::{Report, cell, median};
+use crate::units::left_out;
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     #[command(flatten)]
-    ground: ground::Place,
+    pub(crate) ground: ground::Place,
     /// The longest stream, of the ledger and the bare SDK; the others stop at 10,000 events.
     #[arg(long, default_value_t = 100_000)]
     stream: u64,
@@ -25,26 +28,39 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1_000_000)]
     store: u64,
     /// Seconds after which the others stop.
-    #[arg(long, default_value_t = 180)]
+    #[arg(long, default_value_t = OTHERS_SECONDS)]
     seconds: u64,
     /// Only our own layouts: builds no other crates.
     #[arg(long)]
     without_peers: bool,
 }
 
+impl Args {
+    /// Everybody, and as far as it is to be shown.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.without_peers && self.stream >= 100_000 && self.store >= 1_000_000 && self.seconds >= OTHERS_SECONDS
+    }
+}
+
+/// Where peers and our other layouts stop, whichever comes first.
+const OTHERS: u64 = 10_000;
+const OTHERS_SECONDS: u64 = 180;
+
 /// Powers of ten up to this.
 fn lengths(most: u64) -> Vec<u64> {
     std::iter::successors(Some(1u64), |length| length.checked_mul(10)).take_while(|length| *length <= most).collect()
 }
 
-pub(crate) async fn run(args: &Args) -> Result<(Vec<Report>, Vec<Plot>)> {
-    let mut found: Vec<(&'static str, Vec<Grown>)> = Vec::new();
-    for contender in CONTENDERS.iter().filter(|contender| contender.units && !(args.without_peers && contender.is_peer())) {
+pub(crate) async fn run(args: &Args) -> Result<Done> {
+    let (mut found, mut notes): (Vec<(&'static str, Vec<Grown>)>, Vec<String>) = Default::default();
+    for contender in CONTENDERS.iter().filter(|contender| contender.grows() && !(args.without_peers && contender.is_peer())) {
         // An engine of its own: one holds a day of stream records in memory, and some leave many.
         let ground = Ground::new(&args.ground).await?;
-        match stream(contender, args, &ground).await {
-            Ok(grown) => found.push((contender.name, grown)),
-            Err(why) => eprintln!("{} is left out: {why}", contender.name),
+        // What it told before it stopped is kept.
+        let (grown, ended) = stream(contender, args, &ground).await;
+        notes.extend(ended.err().map(|why| left_out(contender, &why)));
+        if !grown.is_empty() {
+            found.push((contender.name, grown));
         }
     }
     let mut reports = vec![
@@ -62,8 +78,8 @@ pub(crate) async fn run(args: &Args) -> Result<(Vec<Report>, Vec<Plot>)> {
             file: format!("growth-{kind}-units"),
             title: units,
             x: x(),
-            y: Axis("units"),
-            lines: lines(&found, |grown| Some(sum(pick(grown)?.0))),
+            y: Axis("units of read, those of write five times"),
+            lines: lines(&found, |grown| Some(weight(pick(grown)?.0))),
         });
         plots.push(Plot {
             file: format!("growth-{kind}-time"),
@@ -76,17 +92,26 @@ pub(crate) async fn run(args: &Args) -> Result<(Vec<Report>, Vec<Plot>)> {
     let (report, more) = store(args, &Ground::new(&args.ground).await?).await?;
     reports.push(report);
     plots.extend(more);
-    Ok((reports, plots))
+    let who = found.iter().map(|(who, _)| *who).collect();
+    Ok(Done { page: Some(Page::Growth), who, reports, plots }.noting(notes))
 }
 
-fn sum(units: Units) -> f64 {
-    units.read + units.write
+/// For a picture: a unit of write costs as much as five of read.
+fn weight(units: Units) -> f64 {
+    units.read + 5.0 * units.write
 }
 
-async fn stream(contender: &'static Contender, args: &Args, ground: &Ground) -> std::result::Result<Vec<Grown>, String> {
+/// `4 w + 0.5 r`
+fn parts(units: Units) -> String {
+    let part = |units: f64, name: &str| (units > 0.0).then(|| format!("{} {name}", (units * 100.0).round() / 100.0));
+    let parts: Vec<String> = [part(units.write, "w"), part(units.read, "r")].into_iter().flatten().collect();
+    if parts.is_empty() { "0".into() } else { parts.join(" + ") }
+}
+
+async fn stream(contender: &'static Contender, args: &Args, ground: &Ground) -> (Vec<Grown>, std::result::Result<(), String>) {
     // Ours to the end; whoever else is measured stops earlier, and says where.
     let to_the_end = [BARE, LEDGER].contains(&contender.name);
-    let (most, seconds) = if to_the_end { (args.stream, 3_600) } else { (args.stream.min(10_000), args.seconds) };
+    let (most, seconds) = if to_the_end { (args.stream, 3_600) } else { (args.stream.min(OTHERS), args.seconds) };
     let (endpoint, task) = (ground.endpoint().to_owned(), Task::Growth(lengths(most), Duration::from_secs(seconds)));
     let grow = move || {
         let mut lines = Vec::new();
@@ -94,16 +119,15 @@ async fn stream(contender: &'static Contender, args: &Args, ground: &Ground) -> 
             eprintln!("{}: {} events {}", contender.name, line.length, line.says.as_deref().unwrap_or_default());
             lines.push(line);
         };
-        contender.each(&endpoint, &task, told).map(|()| lines)
+        let ended = contender.each(&endpoint, &task, told);
+        (lines, ended)
     };
-    tokio::task::spawn_blocking(grow).await.map_err(|error| error.to_string())?
+    tokio::task::spawn_blocking(grow).await.unwrap_or_else(|error| (Vec::new(), Err(error.to_string())))
 }
 
-fn shown(found: Option<(Units, f64)>) -> Value {
-    match found {
-        Some((units, microseconds)) => json!(format!("{} · {:.2} ms", sum(units), microseconds / 1e3)),
-        None => json!("–"),
-    }
+fn shown((units, microseconds): (Units, f64)) -> Value {
+    let (Units { write, read, .. }, ms) = (units, microseconds / 1e3);
+    cell(format!("{} · {ms:.2} ms", parts(units)), json!({ "write": write, "read": read, "ms": ms }))
 }
 
 fn of_streams(title: &str, found: &[(&'static str, Vec<Grown>)], args: &Args, pick: impl Fn(&Grown) -> Option<(Units, f64)>) -> Report {
@@ -111,7 +135,12 @@ fn of_streams(title: &str, found: &[(&'static str, Vec<Grown>)], args: &Args, pi
     let heads: Vec<String> = lengths.iter().map(|length| crate::plot::number(&(*length as f64))).collect();
     let columns: Vec<&str> = std::iter::once("").chain(heads.iter().map(String::as_str)).collect();
     let row = |(name, grown): &(&'static str, Vec<Grown>)| {
-        let at = |length: &u64| shown(grown.iter().find(|grown| grown.length == *length).and_then(&pick));
+        let last = grown.iter().map(|grown| grown.length).max().unwrap_or(0);
+        let at = |length: &u64| match grown.iter().find(|grown| grown.length == *length).and_then(&pick) {
+            Some(found) => shown(found),
+            None if *length > last => json!(format!("stopped at {}", crate::plot::number(&(last as f64)))),
+            None => json!("–"),
+        };
         std::iter::once(json!(name)).chain(lengths.iter().map(at)).collect()
     };
     let says = |(name, grown): &(&'static str, Vec<Grown>)| {
@@ -139,16 +168,17 @@ type Cell = (Units, f64);
 /// The ledger and the bare SDK: filled in bulk the shortest way, measured over HTTP.
 async fn store(args: &Args, ground: &Ground) -> Result<(Report, Vec<Plot>)> {
     let sizes: Vec<u64> = lengths(args.store).into_iter().filter(|size| *size >= 1_000).collect();
-    let measured = ground.store("filled", "feed=streams").await?;
+    let table = format!("filled-{}", run_id());
+    let measured = ground.store(&table, "feed=streams").await?;
     let shortcut = match ground.shortcut() {
-        Some(http) => ground.open("filled", "feed=streams", http).await?,
+        Some(http) => ground.open(&table, "feed=streams", http).await?,
         None => measured.store.clone(),
     };
     let meter = fencepost::testing::Meter::new(aws_smithy_http_client::Builder::new().build_http());
-    let bare = Bare::by(meter.http_client(), Some(ground.endpoint()));
-    let bulk = ground.shortcut().map_or_else(|| bare.clone(), |http| Bare::by(http, None));
-    // The growing streams of the bare SDK are in the same table: a store is filled on top of what is there.
-    bulk.create_if_missing().await;
+    let bare_table = format!("bare-{table}");
+    let bare = Bare::by(meter.http_client(), Some(ground.endpoint()), &bare_table);
+    let bulk = ground.shortcut().map_or_else(|| bare.clone(), |http| Bare::by(http, None, &bare_table));
+    bulk.create().await;
     let (mut found, mut filled): (BTreeMap<(&str, &str), Vec<Cell>>, u64) = (BTreeMap::new(), 0);
     for size in &sizes {
         let began = Instant::now();
@@ -182,10 +212,12 @@ async fn store(args: &Args, ground: &Ground) -> Result<(Report, Vec<Plot>)> {
     let heads: Vec<String> = sizes.iter().map(|size| crate::plot::number(&(*size as f64))).collect();
     let columns: Vec<&str> = std::iter::once("").chain(heads.iter().map(String::as_str)).collect();
     let rows = found.iter().map(|((who, what), cells)| {
-        let cells = cells.iter().map(|cell| shown(Some(*cell)));
+        let cells = cells.iter().map(|cell| shown(*cell));
         std::iter::once(json!(format!("{who}: {what}"))).chain(cells).collect()
     });
-    let report = Report::new(&columns, rows.collect()).titled("append and load as the store grows: units · time");
+    let note = "an append here begins a stream: the ledger looks for its end first, for half a unit of read, which the bare SDK is told"
+        .to_owned();
+    let report = Report::new(&columns, rows.collect()).titled("append and load as the store grows: units · time").with_notes(vec![note]);
     let lines = |of: fn(&Cell) -> f64| {
         let line = |((who, what), cells): (&(&'static str, &'static str), &Vec<Cell>)| Line {
             name: if *who == BARE {
@@ -205,8 +237,8 @@ async fn store(args: &Args, ground: &Ground) -> Result<(Report, Vec<Plot>)> {
             file: "growth-store-units".into(),
             title: "Units as the store grows",
             x: x(),
-            y: Axis("units"),
-            lines: lines(|cell| sum(cell.0)),
+            y: Axis("units of read, those of write five times"),
+            lines: lines(|cell| weight(cell.0)),
         },
         Plot {
             file: "growth-store-time".into(),

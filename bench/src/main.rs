@@ -19,11 +19,14 @@ mod speed;
 mod units;
 mod work;
 
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
 use clap::{Parser, Subcommand};
-use document::Page;
+use document::{Page, Told};
 use fencepost_contest::Fault;
 use plot::Plot;
-use report::{Format, Report};
+use report::{BROKEN, Format, Report};
 
 /// Measure fencepost beside the bare SDK and its peers, on the embedded engine
 #[derive(Parser)]
@@ -31,9 +34,12 @@ struct Args {
     /// How to print.
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Write what is found into `docs/src/measured` and the README.
+    /// Write what is found into `docs/src/measured` with its line in the guide's summary, and into the README. Only what everybody did in full.
     #[arg(long, global = true)]
     write: bool,
+    /// A folder with a README.md and docs/src/SUMMARY.md to write into, and not those of this repository: then anything may be written.
+    #[arg(long, global = true, requires = "write")]
+    into: Option<PathBuf>,
     #[command(subcommand)]
     what: What,
 }
@@ -47,7 +53,7 @@ enum What {
     /// Units and time as a stream grows, and as the store does.
     Growth(growth::Args),
     /// Units, speed and growth, with what they take to begin with.
-    All,
+    All(All),
     /// Appends and loads of the ledger beside the same requests sent by the bare SDK.
     Overhead(overhead::Args),
     /// Feeds over lanes and over the index beside a bare loop that does the same reads.
@@ -67,62 +73,116 @@ enum What {
     Process(replay::Process),
 }
 
+#[derive(clap::Args)]
+struct All {
+    #[command(flatten)]
+    ground: ground::Place,
+    /// Only our own layouts: builds no other crates.
+    #[arg(long)]
+    without_peers: bool,
+    /// As little of each as shows that it works.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// What one of them found: the page that it is written to, if any; who was measured; its tables; its pictures.
+struct Done {
+    page: Option<Page>,
+    who: Vec<&'static str>,
+    reports: Vec<Report>,
+    plots: Vec<Plot>,
+}
+
+impl Done {
+    /// With these below its last table.
+    fn noting(mut self, notes: Vec<String>) -> Self {
+        if let Some(last) = self.reports.last_mut() {
+            last.notes.extend(notes);
+        }
+        self
+    }
+}
+
 impl What {
     /// Everything that is asked for, as a new user would.
     fn each(self) -> Vec<What> {
-        let of = |what: &str| Args::parse_from(["fencepost-bench", what]).what;
+        let What::All(All { ground, without_peers, quick }) = self else { return vec![self] };
+        let of = |what: &str, small: &[&str]| {
+            let endpoint = ground.endpoint.as_deref().map_or(Vec::new(), |endpoint| vec!["--endpoint", endpoint]);
+            let peers: &[&str] = if without_peers { &["--without-peers"] } else { &[] };
+            Args::parse_from([&["fencepost-bench", what][..], &endpoint, peers, if quick { small } else { &[] }].concat()).what
+        };
+        vec![
+            of("units", &["--row", "append-1", "--row", "load-100", "--row", "snapshot", "--row", "warm", "--row", "conflict"]),
+            of("speed", &["--rounds", "1", "--milliseconds", "50", "--writers", "1,2"]),
+            of("growth", &["--stream", "10", "--store", "1000"]),
+        ]
+    }
+
+    /// Whether it is less than everybody's whole work, and so not to be shown as that.
+    fn is_part(&self) -> bool {
         match self {
-            What::All => vec![of("units"), of("speed"), of("growth")],
-            one => vec![one],
+            What::Units(args) => !args.is_whole(),
+            What::Speed(args) => !args.is_whole(),
+            What::Growth(args) => !args.is_whole(),
+            _ => false,
         }
     }
 
-    /// The page that it is written to, if any; its tables; its pictures.
-    async fn run(self, write: bool) -> Result<(Option<Page>, Vec<Report>, Vec<Plot>), Fault> {
-        let alone = |report| (None, vec![report], Vec::new());
+    fn is_elsewhere(&self) -> bool {
+        let place = match self {
+            What::Units(args) => &args.ground,
+            What::Speed(args) => &args.ground,
+            What::Growth(args) => &args.ground,
+            _ => return false,
+        };
+        place.endpoint.is_some()
+    }
+
+    async fn run(self, write: bool) -> Result<Done, Fault> {
+        let alone = |report| Done { page: None, who: Vec::new(), reports: vec![report], plots: Vec::new() };
         Ok(match self {
-            What::Units(args) => (Some(Page::Units), units::run(&args).await?, Vec::new()),
-            What::Speed(args) => {
-                let (mut reports, plots) = speed::run(&args).await?;
-                reports.push(
-                    overhead::run(&overhead::Args::rounds(3 * args.rounds))
-                        .await?
-                        .titled("what the store adds to the bare SDK, in one process"),
-                );
-                (Some(Page::Speed), reports, plots)
+            What::Units(args) => {
+                let units::Ran { reports, who } = units::run(&args).await?;
+                Done { page: Some(Page::Units), who, reports, plots: Vec::new() }
             }
-            What::Growth(args) => {
-                let (reports, plots) = growth::run(&args).await?;
-                (Some(Page::Growth), reports, plots)
-            }
+            What::Speed(args) => speed::run(&args).await?,
+            What::Growth(args) => growth::run(&args).await?,
             What::Overhead(args) => alone(overhead::run(&args).await?),
             What::CatchUp(args) => alone(catch_up::run(&args).await?),
             What::Replay(args) => alone(replay::run(&args).await?),
             What::Instructions => alone(instructions::run(write)?),
-            What::All | What::Hot(_) | What::Contend(_) | What::Process(_) => (None, Vec::new(), Vec::new()),
+            What::All(_) | What::Hot(_) | What::Contend(_) | What::Process(_) => return Err("not by itself".into()),
         })
     }
 }
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Fault> {
-    let Args { output, write, what } = Args::parse();
+    let Args { output, write, into, what } = Args::parse();
     let what = match what {
         What::Contend(contender) => return contender.run().await,
         What::Hot(hot) => return Ok(hot.run()?),
         What::Process(process) => return Ok(process.run().await?),
         other => other.each(),
     };
+    if write && into.is_none() && what.iter().any(What::is_part) {
+        return Err(
+            "only what everybody did in full is written into this repository: leave out what makes it less, or give --into FOLDER".into()
+        );
+    }
     let mut all = Vec::new();
     for what in what {
-        let (page, reports, plots) = what.run(write).await?;
+        let (began, elsewhere) = (Instant::now(), what.is_elsewhere());
+        let done = what.run(write).await?;
         // Each as soon as it is there: the next may take long.
-        if let (Some(page), true) = (page, write) {
-            document::write(page, &reports, &plots)?;
+        if let (Some(page), true) = (done.page, write) {
+            let told = Told { who: &done.who, elsewhere, took: began.elapsed() };
+            document::write(into.as_deref().map(Path::new), page, &told, &done.reports, &done.plots)?;
         }
-        all.extend(reports);
+        all.extend(done.reports);
     }
     println!("{}", report::print(&all, output));
-    let broken = all.iter().flat_map(|report| &report.notes).filter(|note| note.starts_with("DOES NOT HOLD")).count();
+    let broken = all.iter().flat_map(|report| &report.notes).filter(|note| note.starts_with(BROKEN)).count();
     if broken > 0 { Err(format!("{broken} of what it must show does not hold").into()) } else { Ok(()) }
 }

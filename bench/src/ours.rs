@@ -8,8 +8,9 @@ use fencepost::{
 };
 use futures::StreamExt;
 
+use crate::contenders::{EVENTUAL, LEDGER};
 use crate::ground::{Ground, Opened};
-use fencepost_contest::body;
+use fencepost_contest::{Row, body, run_id, state};
 
 /// A layout as it is measured.
 pub(crate) struct Layout {
@@ -20,7 +21,8 @@ pub(crate) struct Layout {
 }
 
 pub(crate) const LAYOUTS: &[Layout] = &[
-    Layout { name: "ledger, streams", parameters: "feed=streams", stream: "order-1" },
+    Layout { name: LEDGER, parameters: "feed=streams", stream: "order-1" },
+    Layout { name: EVENTUAL, parameters: "feed=streams", stream: "order-1" },
     Layout { name: "ledger, lanes-1", parameters: "feed=lanes-1", stream: "order-1" },
     Layout { name: "equinox", parameters: "layout=equinox", stream: "order-1" },
     Layout { name: "event-store-adapter v3", parameters: "layout=event-store-adapter-v3", stream: "order-1" },
@@ -28,12 +30,6 @@ pub(crate) const LAYOUTS: &[Layout] = &[
     Layout { name: "sekiban", parameters: "layout=sekiban&safe_window=1000", stream: "order:1" },
     Layout { name: "reventless", parameters: "layout=reventless&partition=order&cross=customer", stream: "order:1" },
 ];
-
-/// What a row came to: units, or why it cannot be done.
-pub(crate) enum Found {
-    Units(Units),
-    Cannot(String),
-}
 
 /// How long an idle consumer is watched.
 const WATCHED: Duration = Duration::from_secs(10);
@@ -44,17 +40,26 @@ impl Layout {
         self.name.replace([' ', ','], "-")
     }
 
+    /// Loads as this contender asks for them.
+    pub(crate) fn options(&self) -> LoadOptions {
+        if self.is_eventual() { LoadOptions::default().eventual() } else { LoadOptions::default() }
+    }
+
+    fn is_eventual(&self) -> bool {
+        self.name == EVENTUAL
+    }
+
     /// One row on tables of its own.
-    pub(crate) async fn measure(&self, ground: &Ground, row: &str) -> Result<Found> {
+    pub(crate) async fn measure(&self, ground: &Ground, row: &str) -> Result<Row> {
         // Rows of one length share its stream.
         let of = row.strip_prefix("append-").or(row.strip_prefix("load-")).unwrap_or(row);
-        let table = format!("{}-{of}", self.table());
+        let table = format!("{}-{of}-{}", self.table(), run_id());
         let opened = ground.store(&table, self.parameters).await?;
-        let bench = Bench { layout: self, opened };
+        let mut bench = Bench { layout: self, opened, note: None };
         match bench.row(row, ground, &table).await {
-            Ok(units) => Ok(Found::Units(units)),
+            Ok(units) => Ok(Row { eventual: self.is_eventual(), note: bench.note, ..Row::of(row, units) }),
             // Beyond what the layout holds, and said before any call.
-            Err(Error::Refused(refused)) => Ok(Found::Cannot(cannot(&refused))),
+            Err(Error::Refused(refused)) => Ok(Row::cannot(row, cannot(&refused))),
             Err(error) => Err(error),
         }
     }
@@ -79,6 +84,8 @@ pub(crate) fn event(n: u64) -> Result<Event> {
 struct Bench<'a> {
     layout: &'a Layout,
     opened: Opened,
+    /// What the figures do not say.
+    note: Option<String>,
 }
 
 impl Bench<'_> {
@@ -108,6 +115,8 @@ impl Bench<'_> {
     async fn append(&self, length: u64) -> Result<Units> {
         self.grow_to(length).await?;
         let (streams, stream) = (self.opened.store.streams(), self.stream()?);
+        // By a process that has been running for a while: in lanes it knows the lane's end.
+        streams.append(&StreamName::new(self.layout.named("2"))?, self.layout.first(Step::new([event(0)?]))).await?;
         // By who knows the stream, as every peer is told its version.
         let token = streams.load(&stream, LoadOptions::default().latest()).await?.token;
         let step = Step::new([event(length)?]).expect(Expect::Token(token));
@@ -117,12 +126,13 @@ impl Bench<'_> {
     async fn load(&self, length: u64) -> Result<Units> {
         self.grow_to(length).await?;
         let (streams, stream) = (self.opened.store.streams(), self.stream()?);
-        let (loaded, units) = self.opened.measured(streams.load(&stream, LoadOptions::default())).await?;
-        assert_eq!(loaded.events.len() as u64, length);
+        let (loaded, units) = self.opened.measured(streams.load(&stream, self.layout.options())).await?;
+        // Not on a slow endpoint's account: an eventual read may lack the newest.
+        assert!(loaded.events.len() as u64 == length || self.layout.is_eventual());
         Ok(units)
     }
 
-    async fn row(&self, row: &str, ground: &Ground, table: &str) -> Result<Units> {
+    async fn row(&mut self, row: &str, ground: &Ground, table: &str) -> Result<Units> {
         match row {
             "append-1" => self.append(1).await,
             "append-100" => self.append(100).await,
@@ -135,8 +145,10 @@ impl Bench<'_> {
             "snapshot" => self.snapshot().await,
             "cold" | "warm" => self.decide(row == "warm").await,
             "conflict" => self.conflict(ground, table).await,
-            "feed" => self.feed().await,
+            "feed" => Ok(self.feed().await?.0),
+            "index" => self.indexed().await,
             "idle" => self.idle().await,
+            "idle-index" => self.idle_index().await,
             other => Err(Refused::Unsupported { what: format!("row {other}"), remedy: "see work.rs".into() }.into()),
         }
     }
@@ -164,19 +176,20 @@ impl Bench<'_> {
         Ok(self.opened.measured(streams.append(&stream, Step::new(events))).await?.1)
     }
 
-    async fn snapshot(&self) -> Result<Units> {
+    async fn snapshot(&mut self) -> Result<Units> {
         self.grow(0, 97).await?;
         let (streams, stream) = (self.opened.store.streams(), self.stream()?);
-        let with = |n| -> Result<Step> { Ok(Step::new([event(n)?]).snapshot(Snapshot::new("snapshot", "s".repeat(2_000)))) };
+        let with = |n| -> Result<Step> { Ok(Step::new([event(n)?]).snapshot(Snapshot::new("snapshot", state()))) };
         streams.append(&stream, with(97)?).await?;
-        self.grow(98, 100).await?;
-        let load = streams.load(&stream, LoadOptions::default().snapshot(["snapshot"]));
-        let (loaded, units) = self.opened.measured(load).await?;
-        if loaded.snapshots.is_empty() {
-            let remedy = "give one with every append".into();
-            return Err(Refused::Unsupported { what: "a snapshot that outlives the next append".into(), remedy }.into());
+        // In the Tip a snapshot lasts until the next append, and so is given with each, as equinox-js does.
+        let each = self.layout.parameters.contains("equinox");
+        for n in 98..100 {
+            streams.append(&stream, if each { with(n)? } else { Step::new([event(n)?]) }).await?;
         }
-        assert_eq!(loaded.events.len(), 2);
+        let load = streams.load(&stream, self.layout.options().snapshot(["snapshot"]));
+        let (loaded, units) = self.opened.measured(load).await?;
+        assert_eq!((loaded.snapshots.len(), loaded.events.len()), (1, if each { 0 } else { 2 }));
+        self.note = each.then(|| "written with every append".into());
         Ok(units)
     }
 
@@ -185,7 +198,7 @@ impl Bench<'_> {
         let (streams, stream) = (self.opened.store.streams(), self.stream()?);
         let before = streams.load(&stream, LoadOptions::default()).await?.token;
         let decide = async {
-            let options = if warm { LoadOptions::default().since(before) } else { LoadOptions::default() };
+            let options = if warm { self.layout.options().since(before) } else { self.layout.options() };
             let token = streams.load(&stream, options).await?.token;
             streams.append(&stream, Step::new([event(100)?]).expect(Expect::Token(token))).await
         };
@@ -203,7 +216,7 @@ impl Bench<'_> {
             let behind = match lost {
                 Err(Error::Conflict(conflict)) => match conflict.token {
                     Some(token) => token,
-                    None => streams.load(&stream, LoadOptions::default().since(token)).await?.token,
+                    None => streams.load(&stream, self.layout.options().since(token)).await?.token,
                 },
                 other => return other,
             };
@@ -241,7 +254,8 @@ impl Bench<'_> {
         Ok((events, last))
     }
 
-    async fn feed(&self) -> Result<Units> {
+    /// What a consumer took for 32 new events, and the indexer before it, with its reads of DynamoDB Streams.
+    async fn feed(&self) -> Result<(Units, Units, u64)> {
         self.grow(0, 945).await?;
         self.index().await?;
         self.settle().await;
@@ -249,11 +263,44 @@ impl Bench<'_> {
         for at in 945..977 {
             self.grow(at, at + 1).await?;
         }
+        self.opened.meter.take();
         self.index().await?;
+        let reads = self.opened.meter.stream_reads();
+        let indexed = self.opened.meter.take();
         self.settle().await;
         let before = before.ok_or(Refused::Empty { what: "feed" })?;
         let ((events, _), units) = self.opened.measured(self.follow(From::Checkpoint(before))).await?;
         assert_eq!(events, 32);
+        Ok((units, indexed, reads))
+    }
+
+    fn without_index(&self) -> Result<()> {
+        let remedy = "its feed is in its tables".into();
+        if self.opened.store.index().is_err() { Err(Refused::Unsupported { what: "indexer".into(), remedy }.into()) } else { Ok(()) }
+    }
+
+    async fn indexed(&mut self) -> Result<Units> {
+        self.without_index()?;
+        let (_, indexed, reads) = self.feed().await?;
+        self.note = Some(format!("{reads} of Streams"));
+        Ok(indexed)
+    }
+
+    async fn idle_index(&mut self) -> Result<Units> {
+        self.without_index()?;
+        self.grow(0, 10).await?;
+        self.index().await?;
+        let index = self.opened.store.index()?;
+        let options = IndexOptions::default();
+        let run = async { index.run(&options, &|_| ()).await };
+        let mut run = std::pin::pin!(run);
+        // Its pauses grow to their most first.
+        assert!(tokio::time::timeout(Duration::from_secs(3), &mut run).await.is_err(), "an indexer does not end");
+        self.opened.meter.take();
+        assert!(tokio::time::timeout(WATCHED, &mut run).await.is_err(), "an indexer does not end");
+        let reads = self.opened.meter.stream_reads();
+        let (hour, units) = (hours(), by_hour(self.opened.meter.take()));
+        self.note = Some(format!("{} of Streams", (reads as f64 * hour).round()));
         Ok(units)
     }
 
@@ -270,8 +317,16 @@ impl Bench<'_> {
             Ok(())
         };
         let ((), units) = self.opened.measured(watch).await?;
-        let hours = 3_600.0 / WATCHED.as_secs_f64();
-        let requests = (units.requests as f64 * hours).round() as u64;
-        Ok(Units { read: (units.read * hours).round(), write: (units.write * hours).round(), requests })
+        Ok(by_hour(units))
     }
+}
+
+/// How many times an hour is what is watched.
+fn hours() -> f64 {
+    3_600.0 / WATCHED.as_secs_f64()
+}
+
+fn by_hour(units: Units) -> Units {
+    let requests = (units.requests as f64 * hours()).round() as u64;
+    Units { read: (units.read * hours()).round(), write: (units.write * hours()).round(), requests }
 }

@@ -43,8 +43,8 @@ async fn open(engine: &Engine, feed: &str) -> Result<Store> {
 }
 
 impl Args {
-    pub(crate) fn rounds(rounds: usize) -> Self {
-        Args { operations: 400, rounds }
+    pub(crate) fn of(operations: usize, rounds: usize) -> Self {
+        Args { operations, rounds }
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn run(args: &Args) -> Result<Report> {
     .await;
 
     let row = |name: &str, found: Compared| {
-        vec![json!(name), json!(found.bare.as_secs_f64() * 1e3), json!(found.ours.as_secs_f64() * 1e3), found.ratio()]
+        vec![json!(name), json!(found.bare.as_secs_f64() * 1e3), json!(found.ours.as_secs_f64() * 1e3), json!(found.ratio())]
     };
     Ok(Report::new(
         &["the same work, median of rounds", "bare SDK, ms", "fencepost, ms", "ratio"],

@@ -40,7 +40,7 @@ impl Report {
         let named = |row: &Vec<Value>| -> Map<String, Value> {
             self.columns.iter().zip(row).map(|(name, value)| (name.clone(), value.clone())).collect()
         };
-        self.rows.iter().map(named).collect()
+        json!({ "title": self.title, "rows": self.rows.iter().map(named).collect::<Vec<_>>(), "notes": self.notes })
     }
 
     fn texts(&self) -> Vec<Vec<String>> {
@@ -76,14 +76,26 @@ impl Report {
     }
 }
 
-/// All of them: one after the other, and as JSON by their titles.
+/// A cell of several figures, which programs read by their names and people as this text.
+pub(crate) fn cell(shown: String, figures: Value) -> Value {
+    let mut cell = figures;
+    cell["shown"] = json!(shown);
+    cell
+}
+
+/// What must hold, and whether it does. One that does not makes the run fail.
+pub(crate) fn claim(says: &str, holds: bool) -> String {
+    format!("{}: {says}", if holds { "holds" } else { BROKEN })
+}
+pub(crate) const BROKEN: &str = "DOES NOT HOLD";
+
+/// All of them, one after the other; as JSON a list, each with its title, rows and notes.
 pub(crate) fn print(reports: &[Report], format: Format) -> String {
     let section = |title: &str, table: String, notes: String| joined([title.to_owned(), table, notes]);
-    let sections: Vec<String> = match (format, reports) {
-        (Format::Json, [only]) => return only.json().to_string(),
-        (Format::Json, _) => return Value::from_iter(reports.iter().map(|report| (report.title.clone(), report.json()))).to_string(),
-        (Format::Table, _) => reports.iter().map(|report| section(&report.title, report.table(), report.notes.join("\n"))).collect(),
-        (Format::Markdown, _) => reports.iter().map(|report| report.section()).collect(),
+    let sections: Vec<String> = match format {
+        Format::Json => return Value::from_iter(reports.iter().map(Report::json)).to_string(),
+        Format::Table => reports.iter().map(|report| section(&report.title, report.table(), report.notes.join("\n"))).collect(),
+        Format::Markdown => reports.iter().map(|report| report.section()).collect(),
     };
     sections.join("\n\n")
 }
@@ -99,6 +111,8 @@ fn text(value: &Value) -> String {
             Some(whole) => whole.to_string(),
             None => format!("{:.3}", number.as_f64().unwrap_or_default()),
         },
+        Value::Object(cell) if cell.contains_key("shown") => cell["shown"].as_str().unwrap_or_default().to_owned(),
+        Value::Null => "–".into(),
         other => other.to_string(),
     }
 }
@@ -112,8 +126,8 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
-    pub(crate) fn ratio(&self) -> Value {
-        json!(self.ratio)
+    pub(crate) fn ratio(&self) -> f64 {
+        self.ratio
     }
 }
 

@@ -1,5 +1,6 @@
 //! How fast: writers at once on disjoint streams, on one hot stream, on overlapping boundaries; and what it takes to start. Each contender in a
-//! process of its own, in turns, so that a slow moment of the machine strikes all; medians, and ratios within a turn.
+//! process of its own, in turns, so that a slow moment of the machine strikes all, and no turn begins as the last one did; medians, and ratios
+//! within a turn: of times, so that less is better.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,20 +11,23 @@ use fencepost::Result;
 use fencepost_contest::{Scenario, Speed, Task, Timed};
 use serde_json::{Value, json};
 
-use crate::contenders::{self, BARE, By, CONTENDERS, Contender, LEDGER};
+use crate::contenders::{self, BARE, By, CONTENDERS, Contender, LEDGER, run as run_id};
+use crate::document::Page;
 use crate::ground::{self, Ground};
 use crate::plot::{Axis, Line, Plot};
-use crate::report::{Report, median};
+use crate::report::{BROKEN, Report, cell, claim, median};
+use crate::units::left_out;
+use crate::{Done, overhead};
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     #[command(flatten)]
-    ground: ground::Place,
+    pub(crate) ground: ground::Place,
     /// Turns of each contender.
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: usize,
     /// How long each writes in a turn.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 700)]
     milliseconds: u64,
     /// How many write at once.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64])]
@@ -36,38 +40,59 @@ pub(crate) struct Args {
     without_peers: bool,
 }
 
+impl Args {
+    /// Everybody, at every number of writers, in every scenario, often enough.
+    pub(crate) fn is_whole(&self) -> bool {
+        let usual = [1, 16, 64].iter().all(|writers| self.writers.contains(writers));
+        !self.without_peers && self.scenarios.is_empty() && usual && self.rounds >= 3 && self.milliseconds >= 500
+    }
+}
+
+/// What the store may add to the bare SDK at one writer.
+const OVERHEAD: f64 = 1.15;
+
 /// By scenario, writers and contender: a run for each round in which it came through.
 type Runs = BTreeMap<(Scenario, usize, &'static str), Vec<Option<Timed>>>;
 
 fn contenders(args: &Args) -> impl Iterator<Item = &'static Contender> {
     let without_peers = args.without_peers;
-    CONTENDERS.iter().filter(move |contender| !(without_peers && contender.is_peer()))
+    CONTENDERS.iter().filter(move |contender| contender.races() && !(without_peers && contender.is_peer()))
 }
 
 fn table(contender: &Contender) -> String {
-    format!("speed-{}-{}", contender.name.replace([' ', ',', '.'], "-"), std::process::id())
+    format!("speed-{}-{}", contender.name.replace([' ', ',', '.'], "-"), run_id())
 }
 
-pub(crate) async fn run(args: &Args) -> Result<(Vec<Report>, Vec<Plot>)> {
+pub(crate) async fn run(args: &Args) -> Result<Done> {
     let ground = Ground::new(&args.ground).await?;
-    let (endpoint, args) = (ground.endpoint().to_owned(), args.clone());
+    let (endpoint, asked) = (ground.endpoint().to_owned(), args.clone());
     let done = tokio::task::spawn_blocking(move || {
-        let present: Vec<&Contender> = contenders(&args).filter(|contender| prepared(contender, &endpoint)).collect();
+        let args = asked;
+        let (mut present, mut notes) = (Vec::new(), Vec::new());
+        for contender in contenders(&args) {
+            match contender.lines::<Value>(&endpoint, &Task::Prepare(table(contender))) {
+                Ok(_) => present.push(contender),
+                Err(why) => notes.push(left_out(contender, &why)),
+            }
+        }
         let runs = race(&args, &present, &endpoint);
         let start = (!args.without_peers).then(|| start(&args, &present, &endpoint, &runs));
         let mut reports = tables(&args, &present, &runs);
         reports.extend(start);
-        (reports, plots(&args, &present, &runs))
+        // What umadb wrote is in a folder of this machine.
+        for contender in present.iter().filter(|contender| !contender.units) {
+            let _ = std::fs::remove_dir_all(std::env::temp_dir().join(format!("{}.umadb", table(contender))));
+        }
+        let plots = plots(&args, &present, &runs);
+        Done { page: Some(Page::Speed), who: present.iter().map(|contender| contender.name).collect(), reports, plots }.noting(notes)
     });
-    done.await.map_err(|error| fencepost::Error::unavailable(fencepost::Reason::Rejected, error.to_string()))
-}
-
-fn prepared(contender: &Contender, endpoint: &str) -> bool {
-    let made = contender.lines::<Value>(endpoint, &Task::Prepare(table(contender)));
-    if let Err(why) = &made {
-        eprintln!("{} is left out: {why}", contender.name);
-    }
-    made.is_ok()
+    let mut done = done.await.map_err(|error| fencepost::Error::unavailable(fencepost::Reason::Rejected, error.to_string()))?;
+    // As many as a short run can have, and sixteen writers at the least.
+    let operations = usize::try_from(args.milliseconds).unwrap_or(400).clamp(16, 400);
+    let added = overhead::run(&overhead::Args::of(operations, 3 * args.rounds)).await?;
+    done.reports
+        .push(added.titled("what the store adds to the bare SDK, in one process, without a network between: the most that it can be"));
+    Ok(done)
 }
 
 fn race(args: &Args, present: &[&'static Contender], endpoint: &str) -> Runs {
@@ -77,7 +102,11 @@ fn race(args: &Args, present: &[&'static Contender], endpoint: &str) -> Runs {
         for writers in args.writers.iter().copied() {
             for round in 1..=args.rounds {
                 eprintln!("{scenario}, {writers} at once, turn {round} of {}", args.rounds);
-                for contender in present.iter().filter(|contender| contender.can(scenario)) {
+                // Whoever is first finds another machine than who comes last.
+                let mut turn: Vec<&Contender> = present.iter().copied().filter(|contender| contender.can(scenario)).collect();
+                let begins = (round - 1) % turn.len().max(1);
+                turn.rotate_left(begins);
+                for contender in turn {
                     run += 1;
                     let speed = Speed { scenario, writers, lasts: Duration::from_millis(args.milliseconds), table: table(contender), run };
                     let timed = contender.lines::<Timed>(endpoint, &Task::Speed(speed)).map_err(|why| eprintln!("{why}")).ok();
@@ -99,11 +128,11 @@ fn middle(runs: &Runs, key: (Scenario, usize, &'static str), of: impl Fn(&Timed)
     (!found.is_empty()).then(|| median(found))
 }
 
-/// One's operations to another's, of the same turns.
+/// The time of one's operation to that of another's, of the same turns.
 fn ratio(runs: &Runs, (scenario, writers): (Scenario, usize), one: &'static str, other: &'static str) -> Option<f64> {
     let of = |name| runs.get(&(scenario, writers, name));
     let pairs = of(one)?.iter().zip(of(other)?);
-    let ratios: Vec<f64> = pairs.filter_map(|(one, other)| Some(per_second(one.as_ref()?) / per_second(other.as_ref()?))).collect();
+    let ratios: Vec<f64> = pairs.filter_map(|(one, other)| Some(per_second(other.as_ref()?) / per_second(one.as_ref()?))).collect();
     (!ratios.is_empty()).then(|| median(ratios))
 }
 
@@ -121,9 +150,11 @@ fn tables(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Repor
                     let key = (scenario, *writers, contender.name);
                     let found = middle(runs, key, per_second).zip(middle(runs, key, |t| t.p50)).zip(middle(runs, key, |t| t.p99));
                     let Some(((ops, p50), p99)) = found else { return json!("failed") };
-                    let beside =
-                        ratio(runs, (scenario, *writers), contender.name, BARE).map_or(String::new(), |ratio| format!(" · {ratio:.2}"));
-                    json!(format!("{ops:.0}/s · {:.2}/{:.2} ms{beside}", p50 / 1e3, p99 / 1e3))
+                    let ratio = ratio(runs, (scenario, *writers), contender.name, BARE);
+                    let beside = ratio.map_or(String::new(), |ratio| format!(" · {ratio:.2}"));
+                    let (p50, p99) = (p50 / 1e3, p99 / 1e3);
+                    let figures = json!({ "per_second": ops, "p50_ms": p50, "p99_ms": p99, "time_to_bare": ratio });
+                    cell(format!("{ops:.0}/s · {p50:.2}/{p99:.2} ms{beside}"), figures)
                 };
                 std::iter::once(json!(contender.name)).chain(args.writers.iter().map(cell)).collect()
             })
@@ -132,11 +163,19 @@ fn tables(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Repor
             continue;
         }
         let title = match scenario {
-            Scenario::Disjoint => "appends to disjoint streams: operations per second · p50/p99 · ratio to the bare SDK",
+            Scenario::Disjoint => "appends to disjoint streams: operations per second · p50/p99 · time beside the bare SDK's",
             Scenario::Hot => "appends to one hot stream: the same",
             Scenario::Boundaries => "decisions on overlapping boundaries of two tags: the same",
         };
-        reports.push(Report::new(&columns(""), rows).titled(title));
+        let failed = rows.iter().filter(|row| row.contains(&json!("failed")));
+        let mut notes: Vec<String> = failed.map(|row| format!("{BROKEN}: {} comes through", row[0].as_str().unwrap_or_default())).collect();
+        // A short run says nothing about its ratio.
+        let beside = ratio(runs, (scenario, 1), LEDGER, BARE).filter(|_| scenario == Scenario::Disjoint && args.milliseconds >= 500);
+        if let Some(ratio) = beside {
+            let says = format!("at one writer an append takes at most {OVERHEAD} times the bare SDK's time, over HTTP: {ratio:.2}");
+            notes.push(claim(&says, ratio <= OVERHEAD));
+        }
+        reports.push(Report::new(&columns(""), rows).titled(title).with_notes(notes));
         let others = present.iter().filter(told).filter(|contender| contender.is_peer());
         let rows: Vec<Vec<Value>> = others
             .map(|peer| {
@@ -148,7 +187,7 @@ fn tables(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Repor
         if !rows.is_empty() {
             reports.push(
                 Report::new(&columns("beside"), rows)
-                    .titled(&format!("{scenario}: how many times the peer's operations the ledger in streams mode does")),
+                    .titled(&format!("{scenario}: the time of an operation of the ledger in streams mode, beside the peer's")),
             );
         }
     }
@@ -184,9 +223,9 @@ fn start(args: &Args, present: &[&'static Contender], endpoint: &str, runs: &Run
     let mut took: BTreeMap<&str, Vec<(f64, Timed)>> = BTreeMap::new();
     for round in 0..=args.rounds {
         for contender in present {
-            let Some(mut command) = small(contender) else { continue };
+            let Some(mut command) = small(contender, endpoint) else { continue };
             let began = Instant::now();
-            let ran = command.args([endpoint, &table(contender)]).stderr(Stdio::inherit()).output();
+            let ran = command.stderr(Stdio::inherit()).output();
             let milliseconds = began.elapsed().as_secs_f64() * 1e3;
             let said = ran.ok().filter(|ran| ran.status.success()).map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
             let timed = said.and_then(|said| said.lines().find_map(|line| serde_json::from_str::<Timed>(line).ok()));
@@ -198,8 +237,13 @@ fn start(args: &Args, present: &[&'static Contender], endpoint: &str, runs: &Run
     }
     let most = args.writers.iter().copied().max().unwrap_or(1);
     let megabytes = |bytes: f64| json!((bytes / 1e5).round() / 10.0);
+    let mut notes = Vec::new();
     let rows = present.iter().filter_map(|contender| {
-        let found = took.get(contender.name)?;
+        small(contender, endpoint)?;
+        let Some(found) = took.get(contender.name) else {
+            notes.push(format!("{BROKEN}: {} starts and appends", contender.name));
+            return None;
+        };
         let size = program(contender).and_then(|path| std::fs::metadata(path).ok()).map(|file| megabytes(file.len() as f64));
         let scenario = if contender.can(Scenario::Disjoint) { Scenario::Disjoint } else { Scenario::Boundaries };
         let load = middle(runs, (scenario, most, contender.name), |timed| timed.peak as f64).map(megabytes);
@@ -212,17 +256,19 @@ fn start(args: &Args, present: &[&'static Contender], endpoint: &str, runs: &Run
         ])
     });
     let columns = ["", "cold start to first append, ms", "binary, MB", "memory at rest, MB", &format!("under {most} writers, MB")];
-    Report::new(&columns, rows.collect()).titled("starting, size and memory")
+    let rows = rows.collect();
+    Report::new(&columns, rows).titled("starting, size and memory").with_notes(notes)
 }
 
 /// A program that appends one event and ends, where there is one.
-fn small(contender: &Contender) -> Option<Command> {
+fn small(contender: &Contender, endpoint: &str) -> Option<Command> {
+    let table = table(contender);
     if contender.by == By::Node {
-        let mut command = Command::new("node");
-        command.arg(contenders::installed().ok()?).arg("first");
-        return Some(command);
+        return contender.told(endpoint, &Task::First(table)).ok();
     }
-    program(contender).map(Command::new)
+    let mut command = Command::new(program(contender)?);
+    command.args([endpoint, &table]);
+    Some(command)
 }
 
 fn program(contender: &Contender) -> Option<PathBuf> {

@@ -32,4 +32,16 @@ pub(crate) const ROWS: &[Row] = &[
     row("conflict", DECISIONS, "lose, decide again", "lose to 1 event of another, decide again"),
     row("feed", DECISIONS, "feed, 32 of 977", "feed: 32 new events of a stream of 977"),
     row("idle", DECISIONS, "feed, idle hour", "feed: an idle consumer, for an hour"),
+    row(
+        "index",
+        DECISIONS,
+        "indexer, those 32",
+        "what the indexer consumed for those 32 events, where the feed has one; calls of DynamoDB Streams are billed apart",
+    ),
+    row(
+        "idle-index",
+        DECISIONS,
+        "indexer, idle hour",
+        "an indexer that polls an idle stream, for an hour; one that the stream starts as a Lambda asks nothing",
+    ),
 ];

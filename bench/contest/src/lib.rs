@@ -15,9 +15,19 @@ pub type Fault = Box<dyn std::error::Error + Send + Sync>;
 /// Bytes of a body.
 pub const BYTES: usize = 500;
 
+/// Text that does not compress to nothing, sixteen characters for each word.
+fn filler(n: u64, words: u64) -> String {
+    (0..words).map(|at| format!("{:016x}", (n * 131 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
+}
+
+/// What a snapshot holds: text of 2,000 bytes.
+pub fn state() -> String {
+    filler(7, 125)
+}
+
 /// JSON of [`BYTES`] that does not compress to nothing.
 pub fn body(n: u64) -> String {
-    let filler: String = (0..64u64).map(|at| format!("{:016x}", (n * 131 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let filler = filler(n, 64);
     let head = format!("{{\"n\":{n},\"text\":\"");
     let text: String = filler.chars().take(BYTES - head.len() - 2).collect();
     format!("{head}{text}\"}}")
@@ -152,7 +162,43 @@ pub struct Row {
     pub units: Option<Units>,
     /// or why it cannot be done.
     pub cannot: Option<String>,
+    /// Whether a read of it, or one of several, is eventually consistent.
+    #[serde(default)]
+    pub eventual: bool,
+    /// What the figures do not say.
+    #[serde(default)]
+    pub note: Option<String>,
 }
+
+impl Row {
+    /// Begins the reason of a row that went wrong, where others cannot be done.
+    pub const FAILED: &str = "failed";
+
+    /// Strongly consistent, and nothing to add.
+    pub fn of(row: &str, units: Units) -> Row {
+        Row { row: row.to_owned(), units: Some(units), cannot: None, eventual: false, note: None }
+    }
+
+    /// It cannot be done, and why.
+    pub fn cannot(row: &str, why: impl Into<String>) -> Row {
+        Row { row: row.to_owned(), units: None, cannot: Some(why.into()), eventual: false, note: None }
+    }
+
+    /// It should have been done, and was not: said in its cell, while the other rows go on.
+    pub fn failed(row: &str, why: &str) -> Row {
+        let short: String = why.lines().next().unwrap_or_default().chars().take(80).collect();
+        Row::cannot(row, format!("{}: {short}", Row::FAILED))
+    }
+}
+
+/// Of this run of the benchmark, in the names of its tables, so that an endpoint can be measured again: what whoever started this process
+/// says, or the number of the process.
+pub fn run_id() -> String {
+    std::env::var(RUN).unwrap_or_else(|_| std::process::id().to_string())
+}
+
+/// Where [`run_id`] is told.
+pub const RUN: &str = "FENCEPOST_BENCH_RUN";
 
 /// What a timed run came to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -309,6 +355,7 @@ mod tests {
             assert_eq!(body(n).len(), BYTES);
             assert!(serde_json::from_str::<serde_json::Value>(&body(n)).is_ok());
         }
+        assert_eq!(state().len(), 2_000);
     }
 
     #[test]

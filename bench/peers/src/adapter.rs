@@ -45,6 +45,9 @@ fn at(version: u64) -> DateTime<Utc> {
 pub struct V5(Option<(esa_v5::EventStoreForDynamoDB<Id, Value, Value>, Id)>);
 
 impl Peer for V5 {
+    fn table() -> &'static str {
+        "v5"
+    }
     async fn prepare(ground: &Ground, table: &str) -> Result<(), Fault> {
         ground.tables(table, "event-store-adapter-v5").await
     }
@@ -88,8 +91,11 @@ impl Peer for V5 {
         self.load(version).await
     }
 
-    fn thousand(&self) -> &'static str {
-        "one event a call"
+    async fn thousand(&mut self, _: u64) -> Result<(), String> {
+        Err("one event a call".into())
+    }
+    fn is_eventual(&self, _: bool) -> bool {
+        false
     }
 }
 
@@ -97,6 +103,9 @@ impl Peer for V5 {
 pub struct V3(Option<(esa_v3::EventStoreForDynamoDB<Id, Value, Value>, Id)>);
 
 impl Peer for V3 {
+    fn table() -> &'static str {
+        "v3"
+    }
     async fn prepare(ground: &Ground, table: &str) -> Result<(), Fault> {
         ground.tables(table, "event-store-adapter-v3").await
     }
@@ -144,8 +153,12 @@ impl Peer for V3 {
         self.load(version).await
     }
 
-    fn thousand(&self) -> &'static str {
-        "one event a call"
+    async fn thousand(&mut self, _: u64) -> Result<(), String> {
+        Err("one event a call".into())
+    }
+    // Events by an index, which has no others; the snapshot by its key, strongly.
+    fn is_eventual(&self, _: bool) -> bool {
+        true
     }
     fn begins_with_snapshot(&self) -> bool {
         true

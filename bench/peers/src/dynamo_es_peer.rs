@@ -48,6 +48,10 @@ pub struct DynamoEs {
 }
 
 impl Peer for DynamoEs {
+    fn table() -> &'static str {
+        "dynamo-es"
+    }
+
     async fn prepare(ground: &Ground, table: &str) -> Result<(), Fault> {
         let client = ground.client();
         let (events, snapshots) = (format!("{table}-Events"), format!("{table}-Snapshots"));
@@ -102,7 +106,21 @@ impl Peer for DynamoEs {
         self.load(found.current_sequence as u64).await
     }
 
-    fn thousand(&self) -> &'static str {
-        "at most 25 events"
+    async fn thousand(&mut self, version: u64) -> Result<(), String> {
+        let repository = self.repository.as_ref().ok_or("not opened")?;
+        let event = |at: u64| {
+            let sequence = usize::try_from(at).unwrap_or_default() + 1;
+            SerializedEvent::new(self.id.clone(), sequence, "order".into(), "OrderPlaced".into(), "1".into(), body(at), json!({}))
+        };
+        let events: Vec<SerializedEvent> = (version..version + 1_000).map(event).collect();
+        repository.persist::<Order>(&events, None).await.map_err(|error| match error.to_string() {
+            // "… DynamoDb supports only up to 25 operations per transactions"
+            said if said.contains("up to 25 operations") => "at most 25 events".into(),
+            other => format!("refused: {other}").chars().take(80).collect(),
+        })
+    }
+    // `get_events` and `get_snapshot` ask for consistent reads, `get_last_events` does not.
+    fn is_eventual(&self, behind: bool) -> bool {
+        behind
     }
 }

@@ -15,22 +15,25 @@ use fencepost_contest::Fault;
 /// Where a peer is measured.
 pub struct Ground {
     endpoint: String,
-    meter: Meter,
+    /// None where nothing is counted, and nothing stands between the client and the endpoint.
+    meter: Option<Meter>,
     client: Client,
 }
 
 impl Ground {
-    pub fn new(endpoint: &str) -> Ground {
+    /// With a meter between.
+    pub fn metered(endpoint: &str) -> Ground {
         let endpoint = endpoint.trim_end_matches('/').to_owned();
         let meter = Meter::new(aws_smithy_http_client::Builder::new().build_http());
         let client = client(&endpoint, meter.http_client());
-        Ground { endpoint, meter, client }
+        Ground { endpoint, meter: Some(meter), client }
     }
 
-    /// The same without the meter between.
-    pub fn unmetered(&self) -> Ground {
-        let client = client(&self.endpoint, aws_smithy_http_client::Builder::new().build_http());
-        Ground { endpoint: self.endpoint.clone(), meter: self.meter.clone(), client }
+    /// With one client, as a program of a user has.
+    pub fn plain(endpoint: &str) -> Ground {
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
+        let client = plain(&endpoint);
+        Ground { endpoint, meter: None, client }
     }
 
     pub fn client(&self) -> Client {
@@ -39,7 +42,7 @@ impl Ground {
 
     /// What was consumed since this was last asked.
     pub fn taken(&self) -> Units {
-        self.meter.take()
+        self.meter.as_ref().map(Meter::take).unwrap_or_default()
     }
 
     /// The tables of a layout, made as its peer has them.

@@ -12,7 +12,9 @@ async fn main() -> Result<(), Fault> {
     let [peer, endpoint, task @ ..] = &args[..] else {
         return Err("expected: PEER ENDPOINT TASK…".into());
     };
-    let (ground, task) = (Ground::new(endpoint), Task::parse(task)?);
+    let task = Task::parse(task)?;
+    let counted = matches!(task, Task::Units(_) | Task::Growth(..));
+    let ground = if counted { Ground::metered(endpoint) } else { Ground::plain(endpoint) };
     match peer.as_str() {
         "event-store-adapter-rs 3.0.6" => contend::<V3>(&ground, task).await,
         "event-store-adapter-rs 5.2.0" => contend::<V5>(&ground, task).await,

@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use fencepost::Units;
-use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, grow, race, say};
+use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, grow, race, run_id, say, state};
 use serde_json::{Value, json};
 
 use crate::Ground;
 
-pub enum Done {
-    Units(Units),
-    Cannot(String),
-}
-
 /// A store of streams, and the one that is worked on. Versions are numbers of events.
 pub trait Peer: Default + Send + 'static {
+    /// In the names of its tables.
+    fn table() -> &'static str;
     /// Fresh tables, whose names begin with this.
     async fn prepare(ground: &Ground, table: &str) -> Result<(), Fault>;
     /// Those tables, and a stream there.
@@ -25,8 +22,10 @@ pub trait Peer: Default + Send + 'static {
     fn load(&mut self, version: u64) -> impl Future<Output = Result<u64, Fault>> + Send;
     /// The snapshot and the events behind it; how many.
     async fn load_from_snapshot(&mut self) -> Result<u64, Fault>;
-    /// A thousand events at once: why not.
-    fn thousand(&self) -> &'static str;
+    /// A thousand events at once behind `version`; or why not, as it says when it is asked, or as its calls are made.
+    async fn thousand(&mut self, version: u64) -> Result<(), String>;
+    /// Whether a read behind a version, or from a snapshot, is eventually consistent; and whether one of all events is.
+    fn is_eventual(&self, behind: bool) -> bool;
     /// Whether the first event needs a snapshot.
     fn begins_with_snapshot(&self) -> bool {
         false
@@ -42,23 +41,22 @@ pub trait Peer: Default + Send + 'static {
         Ok(())
     }
 
-    async fn row(&mut self, ground: &Ground, row: &str) -> Result<Done, Fault> {
-        let cannot = |why: &str| Ok(Done::Cannot(why.to_owned()));
+    async fn row(&mut self, ground: &Ground, row: &str) -> Result<Row, Fault> {
+        let cannot = |why: &str| Ok(Row::cannot(row, why));
         let length = match row {
             "two-tags" | "twenty" => return cannot("streams only"),
-            "thousand" => return cannot(self.thousand()),
-            "feed" | "idle" => return cannot("no feed"),
-            "append-1" => 1,
+            "feed" | "idle" | "index" | "idle-index" => return cannot("no feed"),
+            "append-1" | "thousand" => 1,
             "append-10000" | "load-10000" => 10_000,
             "snapshot" => 97,
             _ => 100,
         };
-        let table = format!("peer-{row}-{}", std::process::id());
+        let table = format!("peer-{}-{row}-{}", Self::table(), run_id());
         Self::prepare(ground, &table).await?;
         self.open(ground, &table, "1").await?;
         self.grow(0, length).await?;
         if row == "snapshot" {
-            self.append(97, Some(json!("s".repeat(1_998)))).await?;
+            self.append(97, Some(json!(state()))).await?;
             self.grow(98, 100).await?;
         }
         if row == "conflict" {
@@ -70,7 +68,12 @@ pub trait Peer: Default + Send + 'static {
             "load-100" | "load-10000" => {
                 let loaded = self.load(0).await?;
                 if loaded != length {
-                    return Ok(Done::Cannot(format!("loads only {loaded} of them, and does not say so")));
+                    return cannot(&format!("loads only {loaded} of them, and does not say so"));
+                }
+            }
+            "thousand" => {
+                if let Err(why) = self.thousand(length).await {
+                    return cannot(&why);
                 }
             }
             "snapshot" => assert_eq!(self.load_from_snapshot().await?, 2),
@@ -86,7 +89,12 @@ pub trait Peer: Default + Send + 'static {
             }
             other => return Err(format!("no row {other}").into()),
         }
-        Ok(Done::Units(ground.taken()))
+        let eventual = match row {
+            "load-100" | "load-10000" | "cold" => self.is_eventual(false),
+            "snapshot" | "warm" | "conflict" => self.is_eventual(true),
+            _ => false,
+        };
+        Ok(Row { eventual, ..Row::of(row, ground.taken()) })
     }
 }
 
@@ -96,26 +104,21 @@ pub async fn contend<P: Peer>(ground: &Ground, task: Task) -> Result<(), Fault> 
         Task::Units(rows) => {
             let mut peer = P::default();
             for row in rows {
-                let (units, cannot) = match peer.row(ground, &row).await? {
-                    Done::Units(units) => (Some(units), None),
-                    Done::Cannot(why) => (None, Some(why)),
-                };
-                say(&Row { row, units, cannot })?;
+                say(&peer.row(ground, &row).await.unwrap_or_else(|error| Row::failed(&row, &error.to_string())))?;
             }
             Ok(())
         }
         Task::Prepare(table) => P::prepare(ground, &table).await,
         Task::Speed(speed) => {
-            let ground = ground.unmetered();
             let mut writers = Vec::new();
             for number in 0..speed.writers {
-                writers.push(Racing::<P>::new(&ground, &speed, number).await?);
+                writers.push(Racing::<P>::new(ground, &speed, number).await?);
             }
             say(&race(writers, speed.scenario, speed.lasts).await?)
         }
         Task::First(table) => first::<P>(ground, &table).await,
         Task::Growth(lengths, lasts) => {
-            let (mut peer, table) = (P::default(), format!("growth-{}", std::process::id()));
+            let (mut peer, table) = (P::default(), format!("growth-{}-{}", P::table(), run_id()));
             P::prepare(ground, &table).await?;
             peer.open(ground, &table, "1").await?;
             let lengths: Vec<u64> = lengths.into_iter().filter(|length| *length <= 10_000).collect();
@@ -127,7 +130,7 @@ pub async fn contend<P: Peer>(ground: &Ground, task: Task) -> Result<(), Fault> 
 /// One event, on tables that are there. Apart from [`contend`], so that a small program has nothing else in it.
 pub async fn first<P: Peer>(ground: &Ground, table: &str) -> Result<(), Fault> {
     let mut peer = P::default();
-    peer.open(&ground.unmetered(), table, &format!("first-{}", std::process::id())).await?;
+    peer.open(ground, table, &format!("first-{}", std::process::id())).await?;
     peer.grow(0, 1).await?;
     say(&fencepost_contest::first())
 }

@@ -74,10 +74,32 @@ async fn the_meter_and_the_store_tell_the_same() {
     assert_eq!(meter.take(), read.units);
 }
 
+/// A refused write is billed, though the answer does not say so: by the meter as by the store, plain and in a transaction.
+#[tokio::test]
+async fn the_meter_bills_a_refused_write_as_the_store_does() {
+    let engine = Engine::memory().expect("an engine");
+    let meter = Meter::new(engine.http_client());
+    let store = open(Ground::Engine(engine).builder("feed=streams").http_client(meter.http_client())).await;
+    let (log, both) = (store.log().expect("log"), ["order:1", "customer:2"]);
+    // By tags of the event and bytes of the body: 1 unit plain; what lies there is larger than what was offered; twice for two items.
+    for (tags, there, offered, billed) in
+        [(&both[..1], 100, 100, 1.0..=1.0), (&both[..1], 12_000, 100, 2.0..=12.0), (&both[..], 100, 100, 4.0..=4.0)]
+    {
+        let query = tags[1..].iter().fold(Query::tag(tags[0]).expect("tag"), |query, tag| query.or(Query::tag(*tag).expect("tag")));
+        let token = log.source(&query, None).await.expect("reads").token;
+        log.append(Append::new([event(there, tags)])).await.expect("somebody else");
+        meter.take();
+        let lost = log.append(Append::new([event(offered, tags)]).unless(query, token)).await;
+        let Err(fencepost::Error::Conflict(conflict)) = lost else { panic!("{lost:?}") };
+        assert_eq!(meter.take(), conflict.units);
+        assert!(billed.contains(&conflict.units.write), "{tags:?} of {there} and {offered} bytes: {}", conflict.units);
+    }
+}
+
 #[tokio::test]
 async fn it_costs_the_same_at_every_length() {
     let log = log("streams").await;
-    for _ in 0..200 {
+    for _ in 0..1_000 {
         let done = log.append(Append::new([event(500, &["order:1"])])).await.expect("append");
         assert_eq!(done.units.write, 1.0);
     }

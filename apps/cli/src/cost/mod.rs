@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Prices in place of the program's own
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
-    /// Beside it, Sekiban's published estimate for a million events a day, and the same workload recomputed
+    /// Beside it, Sekiban's published estimate for a million events a day, what its own design comes to, and ours, part by part
     #[arg(long)]
     sekiban_estimate: bool,
 }
@@ -73,6 +73,8 @@ fn tags(text: &str) -> Result<usize, String> {
 
 const DAYS: f64 = 30.0;
 const MILLION: f64 = 1e6;
+/// A consumer that has caught up looks about once a second.
+const LOOKS_A_MONTH: f64 = 86_400.0 * DAYS;
 /// Provisioned capacity is bought so that the busiest moment uses this much of it.
 const UTILISED: f64 = 0.7;
 /// A poller asks each shard about once a second; one shard takes about a thousand write units a second.
@@ -93,10 +95,14 @@ struct Cost {
     index_writes: f64,
     reads: f64,
     feed: f64,
+    /// Of consumers that find nothing new.
+    idle: f64,
     streams: f64,
     lambda: f64,
     storage: f64,
     on_demand: f64,
+    provisioned_writes: f64,
+    provisioned_reads: f64,
     provisioned: f64,
 }
 
@@ -106,7 +112,9 @@ fn cost(layout: &str, work: &Workload, of: &Sample, prices: &Prices) -> Cost {
     let write = |units: f64| units / MILLION * prices.on_demand.write_million;
     let read = |units: f64| units / MILLION * prices.on_demand.read_million;
     let writes = (of.commit.write + of.feed.write) * commits;
-    let reads = (of.commit.read + of.feed.read) * commits + of.load.read * loads;
+    // Where there is a commit in every second, no look is in vain.
+    let idle_reads = of.idle.read * (LOOKS_A_MONTH - commits).max(0.0) * work.consumers as f64;
+    let reads = (of.commit.read + of.feed.read) * commits + of.load.read * loads + idle_reads;
     let table_writes = write((of.commit.write - of.index_writes) * commits);
     let index_writes = write(of.index_writes * commits);
     let read_cost = read(of.commit.read * commits + of.load.read * loads);
@@ -124,7 +132,9 @@ fn cost(layout: &str, work: &Workload, of: &Sample, prices: &Prices) -> Cost {
     let storage = stored * prices.storage.gigabyte_month;
     let besides = streams.min(lambda) + storage;
     let bought = |units: f64| (units / (86_400.0 * DAYS) * work.peak / UTILISED).ceil().max(1.0) * 24.0 * DAYS;
-    let capacity = bought(writes) * prices.provisioned.write_unit_hour + bought(reads) * prices.provisioned.read_unit_hour;
+    let provisioned_writes = bought(writes) * prices.provisioned.write_unit_hour;
+    let provisioned_reads = bought(reads) * prices.provisioned.read_unit_hour;
+    let idle = read(idle_reads);
     Cost {
         layout: layout.to_owned(),
         tags: of.tags,
@@ -134,40 +144,64 @@ fn cost(layout: &str, work: &Workload, of: &Sample, prices: &Prices) -> Cost {
         index_writes,
         reads: read_cost,
         feed,
+        idle,
         streams,
         lambda,
         storage,
-        on_demand: table_writes + index_writes + read_cost + feed + besides,
-        provisioned: capacity + besides,
+        on_demand: table_writes + index_writes + read_cost + feed + idle + besides,
+        provisioned_writes,
+        provisioned_reads,
+        provisioned: provisioned_writes + provisioned_reads + besides,
     }
 }
 
-/// What its authors published for a million events a day, with their prices, in dollars a month.
-const SEKIBAN: [(&str, f64); 5] =
-    [("event writes", 50.0), ("tag writes", 50.0), ("index writes", 100.0), ("reads", 30.0), ("storage", 3.0)];
 const SEKIBAN_WRITE_MILLION: f64 = 1.4846;
 const SEKIBAN_READ_MILLION: f64 = 0.2969;
 const SEKIBAN_GIGABYTE_MONTH: f64 = 0.285;
+/// The workload of the estimate, whatever else is asked for: a million events of 500 bytes a day with one tag, one a commit, a read of 20 events
+/// for each, one consumer, a month's events stored.
+const SEKIBAN_WORK: Workload = Workload {
+    events_per_day: 1_000_000,
+    size: 500,
+    tags: 1,
+    events_per_commit: 1,
+    loads_per_day: None,
+    load_events: 20,
+    consumers: 1,
+    months: 1,
+    peak: 3.0,
+};
 
+/// One part of Sekiban's estimate, in dollars a month.
 #[derive(Debug, Serialize)]
-struct Estimate {
+struct Part {
+    part: &'static str,
+    /// As its authors published it, with the prices of then.
     published: f64,
-    recomputed_at_their_prices: f64,
-    recomputed_at_these_prices: f64,
+    /// What the published design takes at those prices: 3 units for each item, twice of a transaction and once of its index, an item for the
+    /// event and one for its tag. None where the publication does not say from what it is.
+    by_design: Option<f64>,
+    /// Our layout, which has a head for each tag besides, as it is counted, at those prices,
+    ours_then: f64,
+    /// and at these.
+    ours: f64,
 }
 
-async fn estimate(args: &Args, layout: &Layout, prices: &Prices) -> Result<Estimate, crate::failure::Failure> {
-    // Their workload: an event and its tag, reads as they are here, a month's events stored.
-    let work = Workload { events_per_day: 1_000_000, tags: 1, months: 1, events_per_commit: 1, loads_per_day: None, ..args.work.clone() };
-    let of = sample(layout, &work).await?;
+async fn estimate(layout: &Layout, prices: &Prices) -> Result<Vec<Part>, crate::failure::Failure> {
+    let of = sample(layout, &SEKIBAN_WORK).await?;
     let mut theirs = prices.clone();
     (theirs.on_demand.write_million, theirs.on_demand.read_million) = (SEKIBAN_WRITE_MILLION, SEKIBAN_READ_MILLION);
     theirs.storage.gigabyte_month = SEKIBAN_GIGABYTE_MONTH;
-    Ok(Estimate {
-        published: SEKIBAN.iter().map(|(_, dollars)| dollars).sum(),
-        recomputed_at_their_prices: cost(layout.name, &work, &of, &theirs).on_demand,
-        recomputed_at_these_prices: cost(layout.name, &work, &of, prices).on_demand,
-    })
+    let (then, now) = (cost(layout.name, &SEKIBAN_WORK, &of, &theirs), cost(layout.name, &SEKIBAN_WORK, &of, prices));
+    let events = SEKIBAN_WORK.events_per_day as f64 * DAYS / MILLION;
+    let design = |units: f64| Some(units * events * SEKIBAN_WRITE_MILLION);
+    let part = |part, published, by_design, of: fn(&Cost) -> f64| Part { part, published, by_design, ours_then: of(&then), ours: of(&now) };
+    Ok(vec![
+        part("event and tag writes", 100.0, design(4.0), |cost| cost.table_writes),
+        part("index writes", 100.0, design(2.0), |cost| cost.index_writes),
+        part("reads", 30.0, None, |cost| cost.reads + cost.feed + cost.idle),
+        part("storage", 3.0, None, |cost| cost.storage),
+    ])
 }
 
 pub(crate) async fn run(args: Args, out: &mut Output) -> Outcome {
@@ -178,22 +212,23 @@ pub(crate) async fn run(args: Args, out: &mut Output) -> Outcome {
         let of = sample(layout, &args.work).await?;
         costs.push(cost(layout.name, &args.work, &of, &prices));
         if args.sekiban_estimate && layout.name == "sekiban" {
-            sekiban = Some(estimate(&args, layout, &prices).await?);
+            sekiban = Some(estimate(layout, &prices).await?);
         }
     }
     let answer = serde_json::json!({ "prices": prices.date, "region": prices.region, "layouts": costs, "sekiban_estimate": sekiban });
     Ok(out.result(&answer, |paint| {
-        let columns = ["dollars a month", "tables", "indexes", "reads", "feed", "Streams", "Lambda", "storage", "on demand", "provisioned"];
+        let columns =
+            ["dollars a month", "tables", "indexes", "reads", "feed", "idle", "Streams", "Lambda", "storage", "on demand", "provisioned"];
         let mut shown = table(columns);
         let dollars = |amount: f64| if amount < 10.0 { format!("{amount:.2}") } else { format!("{amount:.0}") };
         shown.add_rows(costs.iter().map(|c| {
-            let parts = [c.table_writes, c.index_writes, c.reads, c.feed, c.streams, c.lambda, c.storage, c.on_demand, c.provisioned];
+            let parts = [c.table_writes, c.index_writes, c.reads, c.feed, c.idle, c.streams, c.lambda, c.storage, c.on_demand, c.provisioned];
             [vec![c.layout.clone()], parts.map(dollars).to_vec()].concat()
         }));
         let mut text = format!(
             "{shown}\n{}",
             paint.dim(format!(
-                "prices of {}, {}; the feed is indexed by Streams or by Lambda, the cheaper is in the sum",
+                "prices of {}, {}; the feed is indexed by Streams or by Lambda, the cheaper is in the sum; idle: consumers that look once a second and find nothing",
                 prices.date, prices.region
             ))
         );
@@ -201,13 +236,13 @@ pub(crate) async fn run(args: Args, out: &mut Output) -> Outcome {
         if !fewer.is_empty() {
             text += &format!("\n{}", paint.dim(format!("streams only, so with one tag: {}", fewer.join(", "))));
         }
-        if let Some(estimate) = &sekiban {
-            text += &format!(
-                "\nSekiban, a million events a day, one tag: published {}; counted {} at its prices of then, {} at these",
-                dollars(estimate.published),
-                dollars(estimate.recomputed_at_their_prices),
-                dollars(estimate.recomputed_at_these_prices)
-            );
+        if let Some(parts) = &sekiban {
+            let mut beside = table(["Sekiban, 1 M events a day", "published", "by its design", "ours, its prices of then", "ours, at these"]);
+            beside.add_rows(parts.iter().map(|part| {
+                let by_design = part.by_design.map_or("–".into(), dollars);
+                [part.part.to_owned(), dollars(part.published), by_design, dollars(part.ours_then), dollars(part.ours)]
+            }));
+            text += &format!("\n{beside}");
         }
         text
     })?)

@@ -31,13 +31,16 @@ pub(super) const LAYOUTS: &[Layout] = &[
 /// What was counted, of one commit and of one read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sample {
-    /// Of which `index_writes` were of secondary indexes.
+    /// The mean of many, since some layouts fill an item and begin another. Of which `index_writes` were of secondary indexes.
     pub(super) commit: Units,
     pub(super) index_writes: f64,
     pub(super) load: Units,
     /// What the feed costs of one commit: an indexer's share, and one consumer's.
     pub(super) feed: Units,
-    /// Bytes that one event leaves in the tables; indexes as their write units say, so at most.
+    /// What one look of one consumer costs that finds nothing new.
+    pub(super) idle: Units,
+    /// Bytes that one event leaves in the tables, the feed's index with it, as they are billed: 100 for each item besides. Secondary indexes as
+    /// their write units say, so at most.
     pub(super) bytes: f64,
     /// Whether the feed is built from DynamoDB Streams.
     pub(super) streams: bool,
@@ -45,8 +48,10 @@ pub(super) struct Sample {
     pub(super) tags: usize,
 }
 
-/// Commits that wait for the indexer together.
-const WAITING: u64 = 100;
+/// Commits that are counted, and wait for the indexer together.
+const COUNTED: u64 = 100;
+/// Bytes that DynamoDB bills for every item besides its own, in a table and in an index.
+const ITEM_BYTES: f64 = 100.0;
 
 pub(super) async fn sample(layout: &Layout, work: &Workload) -> Result<Sample> {
     let meter = Meter::new(Engine::memory()?.http_client());
@@ -159,7 +164,7 @@ impl Bench<'_> {
     }
 
     async fn bytes(&self) -> Result<f64> {
-        Ok(self.store.stats().await?.tables.iter().map(|table| table.bytes as f64).sum())
+        Ok(self.store.stats().await?.tables.iter().map(|table| table.bytes as f64 + ITEM_BYTES * table.items as f64).sum())
     }
 
     async fn sample(&self) -> Result<Sample> {
@@ -168,30 +173,40 @@ impl Bench<'_> {
             self.commit(n, false).await?;
         }
         let load = self.load().await?;
-        let (commit, index_writes) = self.commit(commits, true).await?;
         let streams = self.index().await?;
         let before = self.follow(From::Start).await?;
         let bytes = self.bytes().await?;
-        for n in 0..WAITING {
-            self.commit(commits + 1 + n, false).await?;
+        let (mut commit, mut index_writes) = (Units::default(), 0.0);
+        for n in 0..COUNTED {
+            let (units, indexes) = self.commit(commits + n, true).await?;
+            commit += units;
+            index_writes += indexes;
         }
-        let events = (WAITING * self.work.events_per_commit) as f64;
-        // An index's copy of an item takes no more than what it was billed for.
-        let bytes = (self.bytes().await? - bytes) / events + index_writes * 1_024.0 / self.work.events_per_commit as f64;
+        let share = |units: f64| units / COUNTED as f64;
+        let commit = Units { write: share(commit.write), read: share(commit.read), requests: 0 };
+        let index_writes = share(index_writes);
         self.meter.take();
         self.index().await?;
         let indexed = self.meter.take();
-        if let Some(before) = before {
-            self.follow(From::Checkpoint(before)).await?;
-        }
-        let share = |units: f64| units / WAITING as f64;
+        let now = match before {
+            Some(before) => self.follow(From::Checkpoint(before)).await?,
+            None => None,
+        };
         let followed = self.meter.take();
+        if let Some(now) = now {
+            self.follow(From::Checkpoint(now)).await?;
+        }
+        let idle = self.meter.take();
+        // With what the indexer left. An index's copy of an item takes no more than what it was billed for.
+        let events = (COUNTED * self.work.events_per_commit) as f64;
+        let copies = index_writes * (1_024.0 + ITEM_BYTES) / self.work.events_per_commit as f64;
+        let bytes = (self.bytes().await? - bytes) / events + copies;
         let feed = Units {
             read: share(followed.read) * self.work.consumers as f64 + share(indexed.read),
             write: share(indexed.write),
             requests: 0,
         };
         let tags = if self.by_tags() { self.work.tags } else { 1 };
-        Ok(Sample { commit, index_writes, load, feed, bytes, streams, tags })
+        Ok(Sample { commit, index_writes, load, feed, idle, bytes, streams, tags })
     }
 }

@@ -8,5 +8,5 @@ use fencepost_contest::Fault;
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Fault> {
     let (endpoint, table) = told()?;
-    first::<V3>(&Ground::new(&endpoint), &table).await
+    first::<V3>(&Ground::plain(&endpoint), &table).await
 }

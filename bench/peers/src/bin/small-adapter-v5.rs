@@ -8,5 +8,5 @@ use fencepost_contest::Fault;
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Fault> {
     let (endpoint, table) = told()?;
-    first::<V5>(&Ground::new(&endpoint), &table).await
+    first::<V5>(&Ground::plain(&endpoint), &table).await
 }

@@ -12,8 +12,7 @@ async fn main() -> Result<(), Fault> {
         ("v", AttributeValue::N("1".into())),
         ("d", AttributeValue::S(body(0))),
     ];
-    let put = plain(&endpoint).put_item().table_name("bare").condition_expression("attribute_not_exists(p)");
-    drop(table);
+    let put = plain(&endpoint).put_item().table_name(table).condition_expression("attribute_not_exists(p)");
     put.set_item(Some(item.map(|(name, value)| (name.to_owned(), value)).into())).send().await?;
     say(&first())
 }

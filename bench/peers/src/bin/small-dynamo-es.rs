@@ -8,5 +8,5 @@ use fencepost_contest::Fault;
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Fault> {
     let (endpoint, table) = told()?;
-    first::<DynamoEs>(&Ground::new(&endpoint), &table).await
+    first::<DynamoEs>(&Ground::plain(&endpoint), &table).await
 }

@@ -14,7 +14,8 @@ use crate::Units;
 
 /// Stands between a client and an engine that does not check signatures. Clones share what was counted.
 ///
-/// A request that fails is counted as a request; what DynamoDB bills for it, it does not tell.
+/// A write that is refused tells no consumption and is billed nevertheless: it is counted by the larger of what was offered and what the
+/// answer shows to be there, twice that in a transaction, as the store counts its own. Any other failure is a request and no more.
 #[derive(Clone, Debug)]
 pub struct Meter {
     inner: SharedHttpClient,
@@ -26,6 +27,8 @@ struct Counted {
     units: Units,
     /// Write units of secondary indexes, which are among the units.
     indexes: f64,
+    /// Reads of DynamoDB Streams, which are billed apart.
+    streams: u64,
 }
 
 impl Meter {
@@ -51,6 +54,11 @@ impl Meter {
     /// The write units of secondary indexes among those that [`Meter::take`] will tell.
     pub fn index_writes(&self) -> f64 {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner).indexes
+    }
+
+    /// The reads of DynamoDB Streams (`GetRecords`) since [`Meter::take`]: they are billed by the call, and are not among its units.
+    pub fn stream_reads(&self) -> u64 {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner).streams
     }
 }
 
@@ -85,21 +93,76 @@ fn capacity(body: &[u8]) -> (f64, f64) {
     }
 }
 
+/// Bytes that DynamoDB counts for an attribute, as its JSON has it.
+fn bytes(attribute: &Value) -> usize {
+    let Some((kind, value)) = attribute.as_object().and_then(|of| of.iter().next()) else { return 0 };
+    let text = |value: &Value| value.as_str().map_or(0, str::len);
+    let digits = |value: &Value| {
+        let digits = value.as_str().unwrap_or_default();
+        let significant = digits.trim_start_matches('-').trim_end_matches('0').len();
+        significant.div_ceil(2) + 1 + usize::from(digits.starts_with('-'))
+    };
+    let blob = |value: &Value| {
+        let encoded = value.as_str().unwrap_or_default();
+        encoded.trim_end_matches('=').len() * 3 / 4
+    };
+    let each = |of: &dyn Fn(&Value) -> usize| value.as_array().map_or(0, |values| values.iter().map(of).sum());
+    match kind.as_str() {
+        "S" => text(value),
+        "N" => digits(value),
+        "B" => blob(value),
+        "SS" => each(&text),
+        "NS" => each(&digits),
+        "BS" => each(&blob),
+        "L" => 3 + each(&|value| 1 + bytes(value)),
+        "M" => 3 + value.as_object().map_or(0, |map| map.iter().map(|(name, value)| 1 + name.len() + bytes(value)).sum()),
+        _ => 1,
+    }
+}
+
+/// Write units of an item, as its JSON has it; one where there is none.
+fn units(item: &Value) -> usize {
+    let size: usize = item.as_object().map_or(0, |item| item.iter().map(|(name, value)| name.len() + bytes(value)).sum());
+    size.div_ceil(1024).max(1)
+}
+
+/// What DynamoDB bills for a write that it refused, which the answer does not tell; nothing for any other answer.
+fn in_vain(operation: &str, request: &Value, answer: &[u8]) -> f64 {
+    let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+    let error = answer["__type"].as_str().unwrap_or_default();
+    let reasons = answer["CancellationReasons"].as_array().map_or(&[][..], Vec::as_slice);
+    let failed = |reason: &Value| reason["Code"] == "ConditionalCheckFailed";
+    if error.ends_with("ConditionalCheckFailedException") && operation != "TransactWriteItems" {
+        units(&request["Item"]).max(units(&answer["Item"])) as f64
+    } else if error.ends_with("TransactionCanceledException") && reasons.iter().any(failed) {
+        let writes = request["TransactItems"].as_array().map_or(&[][..], Vec::as_slice);
+        let there = |at: usize| reasons.get(at).map_or(1, |reason| units(&reason["Item"]));
+        let billed: usize = writes.iter().enumerate().map(|(at, write)| units(&write["Put"]["Item"]).max(there(at))).sum();
+        (2 * billed) as f64
+    } else {
+        0.0
+    }
+}
+
 impl HttpConnector for Metered {
     fn call(&self, mut request: HttpRequest) -> HttpConnectorFuture {
         let (inner, counted) = (self.inner.clone(), self.counted.clone());
         HttpConnectorFuture::new(async move {
-            let Some(units) = kind(&wire::operation(&request)) else { return inner.call(request).await };
-            let mut body = wire::body(&request);
-            body["ReturnConsumedCapacity"] = "INDEXES".into();
-            let body = body.to_string();
+            let operation = wire::operation(&request);
+            if operation == "GetRecords" {
+                counted.lock().unwrap_or_else(PoisonError::into_inner).streams += 1;
+            }
+            let Some(units) = kind(&operation) else { return inner.call(request).await };
+            let mut sent = wire::body(&request);
+            sent["ReturnConsumedCapacity"] = "INDEXES".into();
+            let body = sent.to_string();
             if request.headers().get("content-length").is_some() {
                 request.headers_mut().insert("content-length", body.len().to_string());
             }
             *request.body_mut() = SdkBody::from(body);
             let (response, body) = wire::split(inner.call(request).await?).await?;
             let (all, indexes) = capacity(&body);
-            let consumed = units(all);
+            let consumed = units(all + in_vain(&operation, &sent, &body));
             {
                 let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
                 counted.units += consumed;

@@ -8,7 +8,7 @@ use super::item::{self, EntryParts, Outcome, Place, SlotParts, Written};
 use super::series::{End, Series};
 use super::settings::Settings;
 use crate::dynamo::Write;
-use crate::dynamo::item::{Item, Value, map_size, write_units};
+use crate::dynamo::item::{Item, map_size, write_units};
 use crate::event::{self, CommitId, Event, EventType};
 use crate::position::Position;
 
@@ -305,7 +305,6 @@ impl Try<'_> {
             Seat::Chunk => false,
         };
         // Without bodies first: what the slot occupies anyway.
-        let mut bytes = item::size(slot) + 4;
         let mut entries: Vec<(u32, Item)> = Vec::with_capacity(indexes.len() + alone.len());
         for index in indexes.iter().copied() {
             let mut entry = item::entry(&self.bare(series, index));
@@ -317,7 +316,8 @@ impl Try<'_> {
             entries.push((index, entry));
         }
         entries.extend(alone.iter().map(|index| (*index, item::body_alone(*index))));
-        bytes += entries.iter().map(|(_, entry)| 1 + map_size(entry)).sum::<usize>();
+        let maps: Vec<usize> = entries.iter().map(|(_, entry)| map_size(entry)).collect();
+        let bytes = item::size(slot) + item::events_size(&maps);
         let must: Vec<u32> = indexes.iter().copied().filter(|i| seated(*i)).chain(alone.iter().copied()).collect();
         let plain = bytes + must.iter().map(|i| intent.events[*i as usize].data().len() + 2).sum::<usize>();
         let mut packed = BTreeSet::new();
@@ -349,7 +349,7 @@ impl Try<'_> {
             if let Some(body) = body {
                 item::put_body(&mut entry, index, &body);
             }
-            Value::M(entry)
+            entry
         });
         let values = values.collect();
         item::put_events(slot, values);
