@@ -232,7 +232,7 @@ async fn from_now_on_leaves_no_gap_in_a_tag() {
         between.push(body);
     }
     gate.open();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    fencepost::Env::system().sleep(Duration::from_millis(200)).await;
     bench.store().await.log().expect("log").append(Append::new([event("end")])).await.expect("end");
     let told = tokio::time::timeout(Duration::from_secs(20), first).await.expect("in time").expect("runs");
     between.push("end".into());

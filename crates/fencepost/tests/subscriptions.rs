@@ -214,7 +214,7 @@ async fn now_is_one_instant_for_all_partitions() {
 async fn who_does_not_know_the_keys_is_told_no_less_than_the_lag() {
     let place = place(Memory::new());
     // By its tag each would be of the partition that is done; by their keys, half of them are.
-    let side = |event: &fencepost::Recorded| vec![if follow::label(event) % 2 == 0 { "a".to_owned() } else { "left".to_owned() }];
+    let side = |event: &fencepost::Recorded| vec![if follow::label(event).is_multiple_of(2) { "a".to_owned() } else { "left".to_owned() }];
     let mailer = || consumer(&place, "mailer").keys(side).partitions(2);
     let handler = |handed: Handed| async move {
         if follow::label(&handed) % 2 == 1 {

@@ -378,7 +378,7 @@ async fn the_oracle_holds_while_indexes_lag() {
                 let token = untagged.source(&tag("p:none"), None).await.expect("source").token;
                 untagged.append(Append::new([event("T", &[])]).unless(tag("p:none"), token)).await.expect("nothing is in its way");
             }
-            tokio::time::sleep(Duration::from_micros(200)).await;
+            fencepost::Env::system().sleep(Duration::from_micros(200)).await;
         }
     });
     let report = tokio::select! { report = storm => report, () = beside => unreachable!("for ever") };

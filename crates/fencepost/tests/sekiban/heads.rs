@@ -108,7 +108,6 @@ async fn decisions_hold_under_random_faults() {
             in_progress: 0.01,
             token_mismatch: 0.01,
             hide_reasons: 0.1,
-            ..Chances::default()
         };
         between.random(chances);
         let options = Oracle { seed, writers: 8, rounds: 8, all: false, types_only: false, ..Oracle::default() };
