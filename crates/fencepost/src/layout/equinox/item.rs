@@ -266,6 +266,7 @@ impl Read1 {
 
 impl Stored {
     /// When it was recorded, as far as it says so.
+    #[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the index asks"))]
     pub(super) fn at(&self) -> Option<Timestamp> {
         moment(self.map.maybe_text(TIME).ok()??).ok()
     }
