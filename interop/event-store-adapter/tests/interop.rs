@@ -1,4 +1,6 @@
 //! event-store-adapter-rs 3.0.6 and 5.2.0, as they are published, and this store on the same tables.
+//!
+//! Over 600 lines because each crate wants its own aggregate, events and error types written out, and every case uses them.
 
 use std::collections::HashMap;
 use std::fmt;
