@@ -17,6 +17,7 @@ pub(crate) enum Page {
     Units,
     Speed,
     Growth,
+    Feeds,
 }
 
 impl Page {
@@ -25,6 +26,7 @@ impl Page {
             Page::Units => "units",
             Page::Speed => "speed",
             Page::Growth => "growth",
+            Page::Feeds => "feeds",
         }
     }
 
@@ -34,10 +36,13 @@ impl Page {
                 "# Measured: units\n\nThe same work by everybody, one event of 500 bytes a commit unless the column says otherwise, as the engine counts it: units of write (w) and of read (r), and requests (req). A unit of write costs as much as five of read. Reads are strongly consistent; `r~` are eventually consistent ones, at half the units, of contenders that offer no others there, and the ledger has a line with such reads to be set beside them. A refused write is counted as it is billed, by the size of its items. The bare SDK sends the fewest requests that hold what is asked, and is the floor."
             }
             Page::Speed => {
-                "# Measured: speed\n\nEverybody over loopback HTTP on one engine, which does most of the work: compare lines, not figures with those of another machine. Each contender in a process of its own, in turns, and each turn begins with another one; medians of the turns, ratios of time within a turn, so that less is better everywhere. An operation on the hot stream or on a boundary ends when it has been recorded, whatever conflicts it met. umadb is no contender but a reference: its core in the writers' process, on a local file, behind a lock, without its server, which gathers appends into batches."
+                "# Measured: speed\n\nEverybody over loopback HTTP on one engine, which does most of the work: compare lines, not figures with those of another machine. Each contender in a process of its own, in turns, and each turn begins with another one; medians of the turns, ratios of time within a turn, so that less is better everywhere. An operation on the hot stream or on a boundary ends when it has been recorded, whatever conflicts it met. What is under way when a turn ends is not waited for: it is not counted as done, and its time so far stands among the latencies. umadb is no contender but a reference: its core in the writers' process, on a local file, behind a lock, without its server, which gathers appends into batches."
             }
             Page::Growth => {
                 "# Measured: growth\n\nUnits (written w, read r) and time of one append and of one load, as a stream grows by single events, and as the store does. Medians, over loopback HTTP on one engine."
+            }
+            Page::Feeds => {
+                "# Measured: feeds\n\nCatching up beside a bare loop that does the same reads, moves type and body of every event out of the answers and does nothing else: it decodes, orders and checks nothing and makes no checkpoints; medians of rounds taken in turns. And what a consumer holds in memory while it replays a long log: engine, loader and indexer are processes of their own."
             }
         }
     }
@@ -79,9 +84,13 @@ fn provenance(page: Page, told: &Told<'_>) -> String {
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1)).map_or("unknown processor", str::trim);
     let place = if told.elsewhere { "an endpoint that was given".to_owned() } else { engine() };
     let peers: Vec<&str> = told.who.iter().copied().filter(|who| is_peer(who)).collect();
-    let peers = if peers.is_empty() { "without peers".to_owned() } else { peers.join(", ") };
+    let peers = match page {
+        Page::Feeds => String::new(),
+        _ if peers.is_empty() => ", without peers".to_owned(),
+        _ => format!(", {}", peers.join(", ")),
+    };
     format!(
-        "Written on {date} by `cargo run --release -p fencepost-bench -- {} --write` in {} s: fencepost {}, {place}, {peers}; {rustc}{node}; {cores} cores, {model}.",
+        "Written on {date} by `cargo run --release -p fencepost-bench -- {} --write` in {} s: fencepost {}, {place}{peers}; {rustc}{node}; {cores} cores, {model}.",
         page.name(),
         told.took.as_secs(),
         env!("CARGO_PKG_VERSION"),

@@ -52,7 +52,9 @@ enum What {
     Speed(speed::Args),
     /// Units and time as a stream grows, and as the store does.
     Growth(growth::Args),
-    /// Units, speed and growth, with what they take to begin with.
+    /// Catching up and a long replay, as `catch-up` and `replay` alone.
+    Feeds(Feeds),
+    /// Units, speed, growth and feeds, with what they take to begin with.
     All(All),
     /// Appends and loads of the ledger beside the same requests sent by the bare SDK.
     Overhead(overhead::Args),
@@ -71,6 +73,30 @@ enum What {
     /// A process of `replay`.
     #[command(hide = true)]
     Process(replay::Process),
+}
+
+#[derive(clap::Args)]
+struct Feeds {
+    /// As little as shows that it works.
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Feeds {
+    async fn run(&self) -> fencepost::Result<Done> {
+        let small = |small: &'static [&'static str]| if self.quick { small } else { &[] };
+        let catch_up = told::<catch_up::Args>(small(&["--events", "300", "--rounds", "1"]));
+        let replay = told::<replay::Args>(small(&["--events", "2500", "--commit", "1000"]));
+        let reports = vec![catch_up::run(&catch_up).await?.titled("catching up, in one process"), replay::run(&replay).await?];
+        Ok(Done { page: Some(Page::Feeds), who: Vec::new(), reports, plots: Vec::new() })
+    }
+}
+
+/// The arguments of one of them, as from a command line.
+fn told<A: clap::Args>(words: &[&str]) -> A {
+    let command = A::augment_args(clap::Command::new("fencepost-bench"));
+    let matches = command.get_matches_from([&["fencepost-bench"], words].concat());
+    A::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 #[derive(clap::Args)]
@@ -116,6 +142,7 @@ impl What {
             of("units", &["--row", "append-1", "--row", "load-100", "--row", "snapshot", "--row", "warm", "--row", "conflict"]),
             of("speed", &["--rounds", "1", "--milliseconds", "50", "--writers", "1,2"]),
             of("growth", &["--stream", "10", "--store", "1000"]),
+            What::Feeds(Feeds { quick }),
         ]
     }
 
@@ -125,6 +152,7 @@ impl What {
             What::Units(args) => !args.is_whole(),
             What::Speed(args) => !args.is_whole(),
             What::Growth(args) => !args.is_whole(),
+            What::Feeds(args) => args.quick,
             _ => false,
         }
     }
@@ -148,6 +176,7 @@ impl What {
             }
             What::Speed(args) => speed::run(&args).await?,
             What::Growth(args) => growth::run(&args).await?,
+            What::Feeds(args) => args.run().await?,
             What::Overhead(args) => alone(overhead::run(&args).await?),
             What::CatchUp(args) => alone(catch_up::run(&args).await?),
             What::Replay(args) => alone(replay::run(&args).await?),

@@ -1,5 +1,5 @@
-//! A consumer replays a long log from a served engine. Engine, loader and consumer are processes of their own, so that the memory that is
-//! reported is the consumer's alone.
+//! A consumer replays a long log from a served engine: over a lane, over the index as an indexer writes it, and as a rebuild does. Engine, loader,
+//! indexer and consumer are processes of their own, so that the memory that is reported is the consumer's alone.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -7,13 +7,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use fencepost::{Append, Consumer, Engine, Event, Handed, Result, Store};
+use fencepost::{Append, Consumer, Engine, Event, Handed, IndexOptions, Result, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::report::Report;
+use crate::report::{Report, claim};
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     /// Events in the log.
     #[arg(long, default_value_t = 1_000_000)]
@@ -24,6 +24,39 @@ pub(crate) struct Args {
     /// Bytes of a body.
     #[arg(long, default_value_t = 300)]
     bytes: usize,
+    /// Only these: lane, index, rebuilt.
+    #[arg(long = "over", value_enum)]
+    over: Vec<Over>,
+}
+
+/// What the consumer follows.
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Over {
+    Lane,
+    /// The index, as an indexer writes it,
+    Index,
+    /// and as a rebuild does.
+    Rebuilt,
+}
+
+impl Over {
+    fn says(self) -> &'static str {
+        match self {
+            Over::Lane => "over one lane",
+            Over::Index => "over the index",
+            Over::Rebuilt => "over the index, rebuilt",
+        }
+    }
+}
+
+/// What a consumer may hold, resident, however long the log is.
+const MOST: u64 = 100_000_000;
+
+impl Args {
+    /// As long as it is to be shown.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.events >= 1_000_000 && self.commit >= 10_000 && self.over.is_empty()
+    }
 }
 
 /// One of the processes.
@@ -40,6 +73,10 @@ enum Role {
         url: String,
         #[command(flatten)]
         args: Args,
+    },
+    Indexer {
+        url: String,
+        over: Over,
     },
     Consumer {
         url: String,
@@ -61,6 +98,7 @@ impl Process {
         match self.role {
             Role::Engine => engine().await,
             Role::Loader { url, args } => loader(&url, &args).await,
+            Role::Indexer { url, over } => indexer(&url, over).await,
             Role::Consumer { url, events } => consumer(&url, events).await,
         }
     }
@@ -89,6 +127,16 @@ async fn loader(url: &str, args: &Args) -> Result<()> {
         let events = (loaded..loaded + count).map(event).collect::<Result<Vec<_>>>()?;
         log.append(Append::new(events)).await?;
         loaded += count;
+    }
+    Ok(())
+}
+
+async fn indexer(url: &str, over: Over) -> Result<()> {
+    let index = Store::builder(url)?.open().await?.index()?;
+    if over == Over::Rebuilt {
+        index.rebuild(&|_| ()).await?;
+    } else {
+        index.run(&IndexOptions::default().until_caught_up(), &|_| ()).await?;
     }
     Ok(())
 }
@@ -153,26 +201,44 @@ impl Drop for Started {
 }
 
 pub(crate) async fn run(args: &Args) -> Result<Report> {
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let all = [Over::Lane, Over::Index, Over::Rebuilt];
+    for over in all.into_iter().filter(|over| args.over.is_empty() || args.over.contains(over)) {
+        let (loading, course) = replay(args, over);
+        let per_second = |seconds: f64| json!((args.events as f64 / seconds).round() as u64);
+        let megabytes = |bytes: &u64| json!((*bytes as f64 / 1e5).round() / 10.0);
+        let resident = course.resident.iter().chain([&course.peak]).map(megabytes);
+        rows.push([json!(over.says()), per_second(loading), per_second(course.seconds)].into_iter().chain(resident).collect());
+        if args.is_whole() {
+            let says = format!("{}: at most {} MB resident: {}", over.says(), MOST / 1_000_000, megabytes(&course.peak));
+            notes.push(claim(&says, course.peak <= MOST));
+        }
+    }
+    let title = format!(
+        "{} events of {} bytes in commits of {}, replayed by a consumer from a served engine",
+        args.events, args.bytes, args.commit
+    );
+    let columns =
+        ["", "loaded, events/s", "replayed, events/s", "resident at the start, MB", "after 10 %", "after 50 %", "after 100 %", "at most"];
+    Ok(Report::new(&columns, rows).titled(&title).with_notes(notes))
+}
+
+/// The seconds of loading, and the consumer's course.
+fn replay(args: &Args, over: Over) -> (f64, Course) {
+    eprintln!("{} events {} …", args.events, over.says());
     let mut engine = Started::new(&["engine"]);
     let address = engine.line().expect("an address");
-    let url = format!("http://{address}/replay?feed=lanes-1");
+    let url = format!("http://{address}/replay?feed={}", if over == Over::Lane { "lanes-1" } else { "streams" });
     let numbers = [args.events, args.commit, args.bytes as u64].map(|n| n.to_string());
     let [events, commit, bytes] = numbers.each_ref().map(String::as_str);
     let began = Instant::now();
     Started::new(&["loader", &url, "--events", events, "--commit", commit, "--bytes", bytes]).ends_well();
-    let loading = began.elapsed();
+    let loading = began.elapsed().as_secs_f64();
+    if over != Over::Lane {
+        Started::new(&["indexer", &url, if over == Over::Index { "index" } else { "rebuilt" }]).ends_well();
+    }
     let mut consumer = Started::new(&["consumer", &url, events]);
     let course: Course = consumer.line().and_then(|line| serde_json::from_str(&line).ok()).expect("a course");
     consumer.ends_well();
-    let per_second = |seconds: f64| json!((args.events as f64 / seconds).round() as u64);
-    let megabytes = |bytes: u64| json!(bytes as f64 / 1e6);
-    let mut rows = vec![
-        vec![json!("loaded, events/s"), per_second(loading.as_secs_f64())],
-        vec![json!("replayed, events/s"), per_second(course.seconds)],
-    ];
-    for (at, resident) in ["at the start", "after 10 %", "after 50 %", "after 100 %"].iter().zip(&course.resident) {
-        rows.push(vec![json!(format!("resident {at}, MB")), megabytes(*resident)]);
-    }
-    rows.push(vec![json!("resident at most, MB"), megabytes(course.peak)]);
-    Ok(Report::new(&["replay by a consumer, from a served engine", "found"], rows))
+    (loading, course)
 }

@@ -132,7 +132,9 @@ fn middle(runs: &Runs, key: (Scenario, usize, &'static str), of: impl Fn(&Timed)
 fn ratio(runs: &Runs, (scenario, writers): (Scenario, usize), one: &'static str, other: &'static str) -> Option<f64> {
     let of = |name| runs.get(&(scenario, writers, name));
     let pairs = of(one)?.iter().zip(of(other)?);
-    let ratios: Vec<f64> = pairs.filter_map(|(one, other)| Some(per_second(other.as_ref()?) / per_second(one.as_ref()?))).collect();
+    let ratios = pairs.filter_map(|(one, other)| Some(per_second(other.as_ref()?) / per_second(one.as_ref()?)));
+    // Who came to nothing in a turn has no ratio there.
+    let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_normal()).collect();
     (!ratios.is_empty()).then(|| median(ratios))
 }
 

@@ -59,9 +59,15 @@ fn catch_up_beside_a_bare_loop() {
 #[test]
 fn a_replay_from_a_served_engine() {
     let found = tables(&["replay", "--events", "2500", "--commit", "1000"]);
-    let rows = table(&found, "");
-    assert_eq!(rows.len(), 7, "{rows:?}");
-    assert!(rows.iter().all(|row| row["found"].as_f64().is_some_and(|found| found > 0.0)), "{rows:?}");
+    let rows = table(&found, "2500 events");
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    for row in rows {
+        let figures = row.as_object().expect("a row").iter().filter(|(name, _)| !name.is_empty());
+        assert!(
+            figures.clone().count() == 7 && figures.map(|(_, found)| found).all(|found| found.as_f64().is_some_and(|n| n > 0.0)),
+            "{row}"
+        );
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fencepost::Units;
@@ -205,6 +205,9 @@ pub const RUN: &str = "FENCEPOST_BENCH_RUN";
 pub struct Timed {
     /// Operations that were done.
     pub done: u64,
+    /// Those that were under way at the end.
+    #[serde(default)]
+    pub unfinished: u64,
     /// In this time.
     pub seconds: f64,
     /// Half of them took at most so many microseconds,
@@ -238,42 +241,65 @@ pub trait Writer: Send + 'static {
     fn act(&mut self, scenario: Scenario) -> impl Future<Output = Result<u64, Fault>> + Send;
 }
 
-/// Runs the writers, each in a task, until the time is over. The first operation of each is not counted: it opens the connection.
+/// How long a writer's first operation may take: on a hot stream all of them want the same place.
+const WARM: Duration = Duration::from_secs(2);
+
+/// What a writer has done so far, and when it began what it is at.
+#[derive(Default)]
+struct Tally {
+    took: Vec<Duration>,
+    conflicts: u64,
+    began: Option<Instant>,
+}
+
+/// Runs the writers, each in a task, until the time is over. The first operation of each is not counted: it opens the connection. What is under
+/// way at the end is not waited for, since on a hot stream the last of many would take longer than all the others: it is not done, and its time
+/// so far counts among the latencies, which are then at least what is told.
 pub async fn race<W: Writer>(writers: Vec<W>, scenario: Scenario, lasts: Duration) -> Result<Timed, Fault> {
     let rest = memory("VmRSS");
-    let (ready, over) = (std::sync::Arc::new(tokio::sync::Barrier::new(writers.len() + 1)), std::sync::Arc::new(AtomicBool::new(false)));
-    let tasks: Vec<_> = writers
-        .into_iter()
-        .map(|mut writer| {
-            let (ready, over) = (ready.clone(), over.clone());
-            tokio::spawn(async move {
-                let warm = writer.act(scenario).await;
-                ready.wait().await;
-                warm?;
-                let (mut took, mut conflicts) = (Vec::new(), 0);
-                while !over.load(Ordering::Relaxed) {
-                    let began = Instant::now();
-                    conflicts += writer.act(scenario).await?;
-                    took.push(began.elapsed());
-                }
-                Ok::<_, Fault>((took, conflicts))
-            })
-        })
-        .collect();
+    let ready = Arc::new(tokio::sync::Barrier::new(writers.len() + 1));
+    let tallies: Vec<Arc<Mutex<Tally>>> = writers.iter().map(|_| Arc::default()).collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (mut writer, tally) in writers.into_iter().zip(tallies.clone()) {
+        let ready = ready.clone();
+        tasks.spawn(async move {
+            let warm = tokio::time::timeout(WARM, writer.act(scenario)).await;
+            ready.wait().await;
+            warm.unwrap_or(Ok(0))?;
+            loop {
+                let began = Instant::now();
+                locked(&tally).began = Some(began);
+                let conflicts = writer.act(scenario).await?;
+                let mut tally = locked(&tally);
+                tally.took.push(began.elapsed());
+                tally.conflicts += conflicts;
+            }
+        });
+    }
     ready.wait().await;
     let began = Instant::now();
-    tokio::time::timeout(lasts, std::future::pending::<()>()).await.unwrap_or_default();
-    over.store(true, Ordering::Relaxed);
-    let (mut took, mut conflicts) = (Vec::new(), 0);
-    for task in tasks {
-        let (of, met) = task.await??;
-        took.extend(of);
-        conflicts += met;
+    // A writer ends by a fault alone.
+    if let Ok(Some(ended)) = tokio::time::timeout(lasts, tasks.join_next()).await {
+        let ended: Result<std::convert::Infallible, Fault> = ended?;
+        return ended.map(|never| match never {});
     }
-    let seconds = began.elapsed().as_secs_f64();
+    let (seconds, mut took, mut conflicts, mut under_way) = (began.elapsed().as_secs_f64(), Vec::new(), 0, Vec::new());
+    for tally in &tallies {
+        let tally = std::mem::take(&mut *locked(tally));
+        took.extend(tally.took);
+        conflicts += tally.conflicts;
+        under_way.extend(tally.began.map(|began| began.elapsed()));
+    }
+    tasks.shutdown().await;
+    let (done, unfinished) = (took.len() as u64, under_way.len() as u64);
+    took.extend(under_way);
     took.sort_unstable();
     let at = |share: f64| took.get((took.len() as f64 * share) as usize).map_or(0.0, |took| took.as_secs_f64() * 1e6);
-    Ok(Timed { done: took.len() as u64, seconds, p50: at(0.5), p99: at(0.99), conflicts, rest, peak: memory("VmHWM") })
+    Ok(Timed { done, unfinished, seconds, p50: at(0.5), p99: at(0.99), conflicts, rest, peak: memory("VmHWM") })
+}
+
+fn locked(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A stream that grows.
@@ -336,7 +362,7 @@ pub fn memory(what: &str) -> u64 {
 
 /// What there is to tell of a first operation: the memory.
 pub fn first() -> Timed {
-    Timed { done: 1, seconds: 0.0, p50: 0.0, p99: 0.0, conflicts: 0, rest: memory("VmRSS"), peak: memory("VmHWM") }
+    Timed { done: 1, unfinished: 0, seconds: 0.0, p50: 0.0, p99: 0.0, conflicts: 0, rest: memory("VmRSS"), peak: memory("VmHWM") }
 }
 
 /// Prints a line for whoever started this process.
@@ -356,6 +382,43 @@ mod tests {
             assert!(serde_json::from_str::<serde_json::Value>(&body(n)).is_ok());
         }
         assert_eq!(state().len(), 2_000);
+    }
+
+    /// Two operations come to an end, the third never does.
+    struct Stuck(u64);
+
+    impl Writer for Stuck {
+        async fn act(&mut self, _: Scenario) -> Result<u64, Fault> {
+            self.0 += 1;
+            match self.0 {
+                1 | 2 => Ok(1),
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_race_ends_with_its_time_whatever_is_under_way() {
+        let (began, lasts) = (Instant::now(), Duration::from_millis(50));
+        let timed = race((0..4).map(|_| Stuck(0)).collect(), Scenario::Hot, lasts).await.unwrap();
+        assert!(began.elapsed() < WARM, "it waits for nobody");
+        assert_eq!((timed.done, timed.unfinished, timed.conflicts), (4, 4, 4));
+        assert!(timed.p99 >= 49_000.0, "what is under way took as long as the race: {timed:?}");
+    }
+
+    /// It cannot be measured.
+    struct Broken;
+
+    impl Writer for Broken {
+        async fn act(&mut self, _: Scenario) -> Result<u64, Fault> {
+            Err("broken".into())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_fault_of_a_writer_is_the_fault_of_the_race() {
+        let fault = race(vec![Broken], Scenario::Hot, Duration::from_secs(60)).await.unwrap_err();
+        assert_eq!(fault.to_string(), "broken");
     }
 
     #[test]
