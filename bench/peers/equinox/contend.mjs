@@ -107,9 +107,9 @@ const codec = Codec.compress(Codec.json())
 
 const store = new DynamoStoreClient(client)
 // A decider on a stream; cached, it knows what it has seen.
-const opened = (table, id, { cached = false, strategy = AccessStrategy.Unoptimized() } = {}) => {
+const opened = (table, id, { cached = false, cache = new MemoryCache(10), strategy = AccessStrategy.Unoptimized() } = {}) => {
   const context = new DynamoStoreContext({ client: store, tableName: table, tip: TipOptions.create({}), query: QueryOptions.create({}) })
-  const caching = cached ? CachingStrategy.Cache(new MemoryCache()) : CachingStrategy.NoCache()
+  const caching = cached ? CachingStrategy.Cache(cache) : CachingStrategy.NoCache()
   const category = DynamoStoreCategory.create(context, "order", codec, fold, 0, caching, strategy)
   return Decider.forStream(category, StreamId.create(id), undefined)
 }
@@ -234,9 +234,10 @@ const tasks = {
     await prepare(table)
   },
   speed: async (scenario, writers, lasts, table, run) => {
-    const deciders = []
+    // One cache a process, as its users have.
+    const [deciders, cache] = [[], new MemoryCache()]
     for (let number = 0; number < Number(writers); number++) {
-      deciders.push(opened(table, scenario === "hot" ? run : `${run}-${number}`, { cached: true }))
+      deciders.push(opened(table, scenario === "hot" ? run : `${run}-${number}`, { cached: true, cache }))
       await append(deciders[number])
     }
     const rest = memory("VmRSS")
