@@ -6,7 +6,8 @@ use aws_smithy_http_client::Builder;
 use fencepost::{Append, Error, EventLog, Expect, LoadOptions, Query, Snapshot, Step, Store, StreamName, StreamStore, Token, Units};
 use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, first, grow, race, run_id, say};
 
-use crate::contenders::BARE;
+use crate::contenders::{BARE, DECIDES, LEDGER};
+use crate::decides::{Decides, Shared};
 use crate::floor;
 use crate::ground::{Ground, Opened};
 use crate::ours::{LAYOUTS, Layout, event};
@@ -25,8 +26,14 @@ impl Args {
         if self.contender == BARE {
             return floor::contend(&ground, task).await;
         }
-        let layout = LAYOUTS.iter().find(|layout| layout.name == self.contender).ok_or("no such layout")?;
+        let name = if self.contender == DECIDES { LEDGER } else { self.contender.as_str() };
+        let layout = LAYOUTS.iter().find(|layout| layout.name == name).ok_or("no such layout")?;
         match task {
+            Task::Speed(speed) if self.contender == DECIDES => {
+                let shared = Shared::new(layout.open(&ground, &speed.table).await?);
+                let writers: fencepost::Result<_> = (0..speed.writers).map(|number| Decides::new(&shared, &speed, number)).collect();
+                say(&race(writers?, speed.scenario, speed.lasts).await?)
+            }
             Task::Units(rows) => {
                 for row in rows {
                     say(&layout.measure(&ground, &row).await.unwrap_or_else(|error| Row::failed(&row, &error.to_string())))?;

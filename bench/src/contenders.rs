@@ -40,6 +40,8 @@ const fn peer(name: &'static str, by: By) -> Contender {
 
 pub(crate) const BARE: &str = "bare SDK";
 pub(crate) const LEDGER: &str = "ledger, streams";
+/// The same by decisions, as its users write them; only timed.
+pub(crate) const DECIDES: &str = "ledger, streams, decide";
 /// The same with loads that ask for no more than some peers do.
 pub(crate) const EVENTUAL: &str = "ledger, streams, eventual";
 const LOADING: &[&str] = &["load-100", "load-10000", "snapshot", "cold", "warm", "conflict"];
@@ -47,6 +49,7 @@ const LOADING: &[&str] = &["load-100", "load-10000", "snapshot", "cold", "warm",
 pub(crate) const CONTENDERS: &[Contender] = &[
     ours(BARE, true),
     ours(LEDGER, true),
+    Contender { name: DECIDES, by: By::Us, streams: true, boundaries: true, units: false, only: &[] },
     Contender { name: EVENTUAL, by: By::Us, streams: false, boundaries: false, units: true, only: LOADING },
     ours("ledger, lanes-1", true),
     ours("equinox", false),

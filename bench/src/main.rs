@@ -5,6 +5,7 @@ mod bare;
 mod catch_up;
 mod contend;
 mod contenders;
+mod decides;
 mod document;
 mod floor;
 mod ground;

@@ -116,7 +116,7 @@ fn speed_of_every_layout_beside_the_bare_sdk() {
     let found = tables(&["speed", "--without-peers", "--rounds", "2", "--milliseconds", "20", "--writers", "1,2"]);
     // Streams twice, boundaries, and what the store adds to the SDK.
     assert_eq!(found.len(), 4, "{found:?}");
-    for (title, contenders) in [("appends to disjoint", 8), ("appends to one hot", 8), ("decisions on overlapping", 5)] {
+    for (title, contenders) in [("appends to disjoint", 9), ("appends to one hot", 9), ("decisions on overlapping", 6)] {
         let rows = table(&found, title);
         assert_eq!(rows.len(), contenders, "{rows:?}");
         for cell in rows.iter().flat_map(|row| [&row["1 writer"], &row["2 writers"]]) {
