@@ -217,8 +217,42 @@ pub(crate) fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
         None => (ProgressBar::new_spinner(), "{spinner} {msg} {human_pos} {elapsed:.dim}"),
     };
     bar.enable_steady_tick(std::time::Duration::from_millis(100));
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.with_style(style.progress_chars("━━─")).with_message(what)
+    bar.with_style(style(template)).with_message(what)
+}
+
+/// How far a look at everything is, to about this many: a spinner where that is not known, and never past the end, since the table's own
+/// count may be hours old.
+pub(crate) struct Looking {
+    bar: ProgressBar,
+    what: &'static str,
+}
+
+impl Looking {
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { bar: progress(None, what), what }
+    }
+    pub(crate) fn tell(&self, items: u64, about: Option<u64>) {
+        if let Some(length) = about.map(|about| length(items, about)) {
+            if self.bar.length().is_none() {
+                self.bar.set_style(style("{msg:12} {bar:36.cyan/dim} {human_pos} of about {human_len} {elapsed:.dim}"));
+                self.bar.set_message(self.what);
+            }
+            self.bar.set_length(length);
+        }
+        self.bar.set_position(items);
+    }
+    pub(crate) fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// As long as it is told, there is more than was read.
+fn length(items: u64, about: u64) -> u64 {
+    about.max(items + 1)
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━─")
 }
 
 /// What a test reads instead of a terminal.

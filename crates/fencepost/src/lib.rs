@@ -98,7 +98,7 @@ pub use feed::index::{
 #[doc(hidden)]
 pub use layout::ledger::{HotPath, Mutation};
 #[cfg(feature = "dynamo")]
-pub use layout::{Collected, Finding, Verified};
+pub use layout::{Collected, Finding, Verified, VerifyProgress};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
 

@@ -47,7 +47,7 @@ pub(super) async fn status(log: &dyn Indexable) -> Result<IndexStatus> {
     let time = |micros: u64| i64::try_from(micros).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
     let shard = |(id, mark): (&String, &Mark)| {
         let (done, read) = match mark {
-            Mark::At { done, read } => (done.as_ref(), read.as_ref()),
+            Mark::At { done, read, .. } => (done.as_ref(), read.as_ref()),
             Mark::Finished => (None, None),
         };
         let text = |at: Option<&crate::dynamo::records::Sequence>| at.map(|at| at.as_str().to_owned());
