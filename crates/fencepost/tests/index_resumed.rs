@@ -81,38 +81,33 @@ fn clock() -> Env {
 async fn a_rebuild_that_is_killed_at_any_call_is_gone_on_with_and_leaves_a_whole_index() {
     let (mut kills, mut resumed) = (0, 0);
     for nth in 1.. {
-        let mut ended = 0;
-        for before in [true, false] {
-            let engine = Engine::memory().expect("an engine");
-            let opened = |http| open(Ground::Engine(engine.clone()).builder(URL).http_client(http));
-            let store = opened(engine.http_client()).await;
-            filled(&store, 12).await;
-            let (gate, faults) = (Gate::new(), Faults::new(engine.http_client(), 1));
-            let mortal = opened(faults.http_client()).await;
-            let call = Rule::on_any().nth(faults.log().len() + nth);
-            faults.script(if before { call.pause_before(&gate) } else { call.pause_after(&gate) });
-            tokio::select! {
-                (rebuilt, _) = rebuild(&mortal) => {
-                    assert_eq!((rebuilt.appended, rebuilt.resumed), (10, 0));
-                    ended += 1;
-                }
-                () = gate.reached(1) => kills += 1,
-            }
-            // Behind the scan or before it, and one that follows it.
-            put(&store, &[tag(3)]).await;
-            put(&store, &[tag(7), tag(3)]).await;
-            let (rebuilt, _) = rebuild(&store).await;
-            resumed += u64::from(rebuilt.resumed > 0);
-            assert_eq!(catch_up(&store).await.late, 0, "call {nth}");
-            let verified = verify(&store).await;
-            assert_eq!((verified.findings.as_slice(), verified.indexed), (&[][..], 14), "call {nth}: {verified:?}");
-            assert_eq!(left(&engine).await, 0, "call {nth}");
-        }
-        if ended == 2 {
+        let engine = Engine::memory().expect("an engine");
+        let opened = |http| open(Ground::Engine(engine.clone()).builder(URL).http_client(http));
+        let store = opened(engine.http_client()).await;
+        filled(&store, 8).await;
+        let (gate, faults) = (Gate::new(), Faults::new(engine.http_client(), 1));
+        let mortal = opened(faults.http_client()).await;
+        faults.script(Rule::on_any().nth(faults.log().len() + nth).pause_after(&gate));
+        let ended = tokio::select! {
+            (rebuilt, _) = rebuild(&mortal) => Some(rebuilt),
+            () = gate.reached(1) => None,
+        };
+        kills += u64::from(ended.is_none());
+        // Behind the scan or before it, and one that follows it.
+        put(&store, &[tag(3)]).await;
+        put(&store, &[tag(7), tag(3)]).await;
+        resumed += u64::from(rebuild(&store).await.0.resumed > 0);
+        let ran = catch_up(&store).await;
+        assert!(ran.commits <= 2 && ran.late == 0, "call {nth}: only what came since comes by the stream: {ran:?}");
+        let verified = verify(&store).await;
+        assert_eq!((verified.findings.as_slice(), verified.indexed), (&[][..], 10), "call {nth}: {verified:?}");
+        assert_eq!(left(&engine).await, 0, "call {nth}");
+        if let Some(rebuilt) = ended {
+            assert_eq!((rebuilt.appended, rebuilt.resumed), (6, 0));
             break;
         }
     }
-    assert!(kills > 40 && resumed > 20, "{kills} kills, {resumed} gone on with");
+    assert!(kills > 30 && resumed > 15, "{kills} kills, {resumed} gone on with");
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ impl Poller {
                 // Read on from what is still there.
                 Came::Trimmed => {
                     polled.moved = true;
-                    polled.trimmed.push(format!("records of shard {shard} are gone that were not read"));
+                    polled.trimmed.push(format!("records of shard {shard} are gone, and perhaps not all of them were read"));
                     shards.lost(&shard);
                     self.described = None;
                 }

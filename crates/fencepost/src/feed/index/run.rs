@@ -35,7 +35,7 @@ pub(super) const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 /// What a rebuild put may come again by the stream for a day.
 pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
 /// With nothing to put, that somebody looked is said so often: nothing that is younger can be lost.
-pub(super) const LOOKED: u64 = 6 * super::plan::HOUR;
+pub(super) const LOOKED: u64 = super::plan::HOUR;
 
 /// How a run from the chain's end came to its own end.
 enum End {

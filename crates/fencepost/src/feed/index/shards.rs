@@ -333,3 +333,96 @@ impl Shards {
         self.all.values().filter(|reading| !reading.ended && !reading.drained && reading.at > 0).map(|reading| reading.at).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = DAY / 24;
+
+    fn sequence(n: u64) -> Sequence {
+        Sequence::new(n.to_string())
+    }
+    fn shard(id: &str, parent: Option<&str>, last: Option<u64>) -> Shard {
+        Shard { id: id.into(), parent: parent.map(str::to_owned), last: last.map(sequence) }
+    }
+    /// A shard of which record 7 was read, which was written at that time.
+    fn read_at(at: u64) -> Shards {
+        let mut shards = Shards::unknown(at);
+        shards.describe(&[shard("a", None, None)]);
+        shards.read("a", sequence(7), at, None);
+        shards.settle(|_| true);
+        shards
+    }
+    fn empty_pages(shards: &mut Shards, pages: u32, asked: u64) {
+        (0..pages).for_each(|_| shards.paged("a", 0, asked));
+    }
+
+    #[test]
+    fn what_expired_behind_a_look_was_read_and_what_nobody_looked_at_may_not_have_been() {
+        let began = 100 * DAY;
+        let later = |hours: u64| began + hours * HOUR;
+        // The record itself is an hour old: it cannot have expired.
+        assert!(!read_at(began).has_only_expired("a", later(1)));
+        // It has, and nobody has looked since: something may have come behind it.
+        assert!(!read_at(began).has_only_expired("a", later(25)));
+        let mut shards = read_at(began);
+        empty_pages(&mut shards, 2, later(10));
+        assert!(!shards.has_only_expired("a", later(25)), "two empty pages say nothing");
+        empty_pages(&mut shards, 1, later(10));
+        assert!(shards.has_only_expired("a", later(25)), "what came in the last 15 hours is still there");
+        assert!(!shards.has_only_expired("a", later(34)), "what came in the hour after the look is not");
+        // A later run knows as much, and asks for the oldest then.
+        let mut later_run = Shards::resume(&shards.marks(), shards.looked());
+        assert!(later_run.has_only_expired("a", later(25)));
+        assert_eq!(later_run.start("a"), Start::After(sequence(7)));
+        later_run.expired("a");
+        assert_eq!(later_run.start("a"), Start::Oldest);
+        assert!(!later_run.read("a", sequence(7), began, None), "what was read is not taken twice");
+        assert!(later_run.read("a", sequence(8), later(20), None));
+        assert_eq!(later_run.start("a"), Start::After(sequence(8)));
+    }
+
+    #[test]
+    fn what_the_last_writer_had_read_beyond_its_number_must_come_again() {
+        let marks = [("a".into(), Mark::At { done: Some(sequence(7)), read: Some(sequence(9)), at: Some(100 * DAY) })].into();
+        let shards = Shards::resume(&marks, 101 * DAY);
+        assert!(!shards.has_only_expired("a", 101 * DAY + 2 * HOUR));
+    }
+
+    #[test]
+    fn a_closed_shard_whose_last_record_was_read_has_lost_nothing() {
+        let now = 109 * DAY;
+        for (last, lost) in [(Some(7), false), (Some(8), true), (None, true)] {
+            let mut shards = read_at(100 * DAY);
+            shards.describe(&[shard("a", None, last), shard("b", Some("a"), None)]);
+            assert_eq!(shards.has_only_expired("a", now), !lost, "{last:?}");
+            assert_eq!(!shards.describe(&[shard("b", Some("a"), None)]).lost.is_empty(), lost, "{last:?}");
+        }
+    }
+
+    #[test]
+    fn a_shard_that_drained_does_not_count_as_behind() {
+        let mut shards = read_at(100 * DAY);
+        shards.paged("a", 1, 100 * DAY);
+        assert_eq!(shards.behind(), Some(100 * DAY));
+        shards.describe(&[shard("a", None, None), shard("b", None, None)]);
+        shards.read("b", sequence(9), 101 * DAY, None);
+        shards.paged("a", 0, 101 * DAY);
+        shards.paged("b", 1, 101 * DAY);
+        assert_eq!(shards.behind(), Some(101 * DAY), "one shard idles, and the other is being read");
+    }
+
+    /// Of a child nothing is known but that it came behind its parent.
+    #[test]
+    fn nobody_has_looked_at_a_child_for_as_long_as_at_its_parent() {
+        let mut shards = read_at(100 * DAY);
+        empty_pages(&mut shards, QUIET, 101 * DAY);
+        shards.ended("a");
+        shards.settle(|_| true);
+        assert_eq!(shards.looked(), 101 * DAY);
+        assert!(shards.has_unread(), "what follows it is not known yet");
+        shards.describe(&[shard("a", None, None), shard("b", Some("a"), None)]);
+        assert_eq!(shards.looked(), 101 * DAY);
+    }
+}
