@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{IndexOptions, IndexProgress};
+use fencepost::{IndexOptions, IndexProgress, Unread};
 
 use crate::args::Place;
 use crate::failure::{Code, Failure, Outcome};
@@ -93,6 +93,13 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
             Ok(out.result(&status, |paint| {
                 let last = status.last.map_or("never".into(), |last| last.to_string());
                 let mut text = format!("{}, last put {last}; {}\n", paint.bold(format!("{} epochs", status.epochs)), status.units);
+                match &status.unread {
+                    Unread::Since(at) => {
+                        text += &paint.bad(format!("the stream has what the index lacks, since {at}: is an indexer running?\n"));
+                    }
+                    Unread::Unknown(why) => text += &format!("whether the stream has more is not known: {}\n", printable(why)),
+                    _ => {}
+                }
                 if let Some(trimmed) = status.trimmed {
                     text += &paint.bad(format!(
                         "records may have been lost before they were read, found {trimmed}: `fencepost index verify` tells, \

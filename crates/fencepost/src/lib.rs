@@ -92,7 +92,8 @@ pub use dynamo::table::{
 pub use feed::index::Mutation as IndexMutation;
 #[cfg(feature = "streams")]
 pub use feed::index::{
-    Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, Ring, Rung, Served, ShardStatus, Until,
+    Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, Ring, Rung, Served, ShardStatus, Unread,
+    Until,
 };
 #[cfg(all(feature = "dynamo", feature = "testing"))]
 #[doc(hidden)]

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use fencepost::testing::{Faults, Gate, Reshard, Rule};
-use fencepost::{Append, Engine, Env, Event, IndexOptions, IndexProgress, Store};
+use fencepost::{Append, Engine, Env, Event, IndexOptions, IndexProgress, Store, Unread};
 use support::{Ground, open};
 
 struct Table {
@@ -114,6 +114,28 @@ async fn records_that_go_unread_are_a_gap_whatever_had_been_read_before() {
         let rebuilt = table.store().await.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds");
         assert_eq!((rebuilt.appended, rebuilt.trimmed), (12, false), "{layout}");
         assert_eq!((table.catch_up().await.trimmed, table.findings().await), (false, 0), "{layout}");
+    }
+}
+
+/// A monitor that asks the index how far it is must hear that nobody builds it.
+#[tokio::test]
+async fn what_an_index_lacks_of_its_stream_shows_in_its_status_and_since_when() {
+    for layout in BOTH {
+        let table = Table::new(layout).await;
+        let unread = async || table.store().await.index().expect("an index").status().await.expect("status").unread;
+        table.put(5).await;
+        table.catch_up().await;
+        assert_eq!(unread().await, Unread::Nothing, "{layout}");
+        let before = Env::system().now();
+        table.put(3).await;
+        table.hours(10);
+        match unread().await {
+            // To the second.
+            Unread::Since(at) => assert!(at.duration_since(before).as_secs().abs() < 20, "{layout}: {at}"),
+            other => panic!("{layout}: {other:?}"),
+        }
+        table.catch_up().await;
+        assert_eq!(unread().await, Unread::Nothing, "{layout}");
     }
 }
 

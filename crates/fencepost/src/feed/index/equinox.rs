@@ -21,7 +21,7 @@ use super::rebuild::{IndexRebuilt, RebuildProgress};
 use super::run::{AGAIN, AGAIN_AT_MOST, LOOKED, unlooked};
 use super::scan::{PARTS, Pace, Scan};
 use super::shards::{FORGETS, QUIET, Shards};
-use super::status::{IndexStatus, ShardStatus};
+use super::status::{IndexStatus, ShardStatus, Unread, oldest, time};
 use super::{IndexOptions, IndexProgress, Until};
 use crate::dynamo::item::Item;
 use crate::dynamo::records::Sequence;
@@ -304,7 +304,10 @@ pub(super) async fn status(store: &Equinox) -> Result<IndexStatus> {
         read: None,
         finished: reached.finished,
     };
-    let time = |micros: u64| i64::try_from(micros).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+    let unread = match look(store, &op, &marks).await {
+        Ok(unread) => unread,
+        Err(error) => Unread::Unknown(error.to_string()),
+    };
     Ok(IndexStatus {
         epochs,
         last,
@@ -312,8 +315,18 @@ pub(super) async fn status(store: &Equinox) -> Result<IndexStatus> {
         shards: marks.shards.iter().map(shard).collect(),
         beyond: 0,
         trimmed: marks.gap.and_then(time),
+        unread,
         units: op.units(),
     })
+}
+
+async fn look(store: &Equinox, op: &Op, marks: &Marks) -> Result<Unread> {
+    if marks.stream.is_none() {
+        return Ok(Unread::Unknown("no indexer has read the stream itself: where a function is fed by it, its own metrics tell".into()));
+    }
+    let dynamo = store.side().dynamo();
+    let stream = dynamo.stream_of(op, store.table()).await?;
+    oldest(dynamo, op, stream, marks.stream.as_deref(), marks.shards(), |record| span(&record.image).is_some()).await
 }
 
 /// What the index says, read from its beginning and then on.

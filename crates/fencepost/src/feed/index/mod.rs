@@ -31,7 +31,7 @@ use self::recent::{Rebuilt, Recent, Since};
 pub use self::ring::{Ring, Rung, Served};
 use self::run::Runner;
 use self::scan::Pace;
-pub use self::status::{IndexStatus, ShardStatus};
+pub use self::status::{IndexStatus, ShardStatus, Unread};
 use crate::dynamo::item::of_json;
 use crate::error::{Refused, Result};
 use crate::event::CommitId;
@@ -258,7 +258,7 @@ impl Index {
         }
     }
 
-    /// How far the index is.
+    /// How far the index is, and since when the stream has what it lacks: an indexer that stands still shows by that, and by nothing else.
     pub async fn status(&self) -> Result<IndexStatus> {
         match &self.of {
             Of::Chain(log) => status::status(&**log).await,
