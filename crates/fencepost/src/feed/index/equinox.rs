@@ -37,6 +37,8 @@ use crate::state::{Checkpoints, Revision};
 
 /// The checkpoint's name. A dot, so that a consumer called `index` has a place of its own.
 const NAME: &str = "fencepost.index";
+/// What they are sealed as.
+const MARKS: &str = "equinox-index";
 /// How far the stream was read is saved when there is nothing more to read, and this often.
 const SAVED_AFTER: Duration = Duration::from_secs(5);
 /// Differences that are told one by one.
@@ -64,12 +66,14 @@ struct Reached {
 impl Marks {
     async fn load(store: &Equinox) -> Result<(Marks, Option<Revision>)> {
         match Checkpoints::load(store.side(), NAME).await? {
-            Some((sealed, revision)) => Ok((sealed.open(LAYOUT)?, Some(revision))),
+            // What an older release has saved says too little: the stream is read from its oldest record, and nothing is put twice.
+            Some((sealed, revision)) if sealed.layout() == LAYOUT => Ok((Marks::default(), Some(revision))),
+            Some((sealed, revision)) => Ok((sealed.open(MARKS)?, Some(revision))),
             None => Ok((Marks::default(), None)),
         }
     }
     async fn save(&self, store: &Equinox, expect: Option<Revision>) -> Result<Option<Revision>> {
-        Checkpoints::save(store.side(), NAME, &Checkpoint::seal(LAYOUT, self), expect).await
+        Checkpoints::save(store.side(), NAME, &Checkpoint::seal(MARKS, self), expect).await
     }
     fn shards(&self) -> Shards {
         let mark = |reached: &Reached| match reached.finished {

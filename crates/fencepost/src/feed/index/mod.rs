@@ -268,8 +268,8 @@ impl Index {
 
     /// Reads the whole log and the whole index, and names every difference: commits that one has and the other has not, commits that are
     /// in the index twice or, but for Propulsion's index, before one that they follow. Commits that were appended since it began are not compared.
-    /// `progress` hears the number of items read so far, and about how many there are. Holds some 100 bytes of every commit in memory; where
-    /// the index names streams and how far they are, of every stream.
+    /// `progress` hears the number of items read so far, and about how many there are. Holds up to 250 bytes of every commit and 120
+    /// of every tag in memory; where the index names streams and how far they are, some 100 of every stream.
     pub async fn verify(&self, progress: &(dyn Fn(&VerifyProgress) + Send + Sync)) -> Result<IndexVerified> {
         match &self.of {
             Of::Chain(log) => compare::verify(&**log, progress).await,
@@ -278,8 +278,8 @@ impl Index {
     }
 
     /// Reads the whole log and appends to the index what it lacks, in the order of stamps. Writers and indexers go on meanwhile; checkpoints
-    /// hold. If it is stopped, another run within 23 hours goes on where its scan was, and what was appended stays. Holds 16 bytes of every
-    /// commit, and what lacks.
+    /// hold. If it is stopped, another run within 23 hours goes on where its scan was, and what was appended stays. Holds up to 45 bytes of
+    /// every commit, and 900 of each that lacks.
     pub async fn rebuild(&self, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
         match &self.of {
             Of::Chain(log) => rebuild::rebuild(&**log, self.pace, progress).await,
