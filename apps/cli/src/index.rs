@@ -180,9 +180,9 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
 /// What is known of a run that was stopped.
 fn say_earlier(so_far: &fencepost::RebuildProgress) {
     if so_far.resumed > 0 {
-        talk(&format!("going on with a rebuild that was stopped: it had read {} items", so_far.resumed));
+        talk(format!("going on with a rebuild that was stopped: it had read {} items", so_far.resumed));
     }
     if let Some(why) = &so_far.dropped {
-        talk(&format!("a rebuild was stopped, and what it had read is of no use: {why}"));
+        talk(format!("a rebuild was stopped, and what it had read is of no use: {why}"));
     }
 }

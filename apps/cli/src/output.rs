@@ -287,3 +287,20 @@ impl Write for Captured {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod looking {
+    use super::*;
+
+    #[test]
+    fn a_look_at_everything_never_claims_to_be_done_before_it_is() {
+        for (items, about) in [(0, 1), (999, 1_000), (1_000, 1_000), (4_000, 1_000)] {
+            assert!(length(items, about) > items && length(items, about) >= about);
+        }
+        // A hidden bar counts as a shown one does.
+        let looking = Looking { bar: ProgressBar::hidden(), what: "items read" };
+        looking.tell(5, None);
+        looking.tell(4_000, Some(1_000));
+        assert_eq!((looking.bar.position(), looking.bar.length()), (4_000, Some(4_001)));
+    }
+}

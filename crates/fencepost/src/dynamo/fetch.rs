@@ -88,6 +88,7 @@ impl Find {
 
 /// A page of one part of a scan.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the rebuild of an index goes on in the middle of a scan"))]
 pub(crate) struct PartPage {
     pub(crate) part: u32,
     pub(crate) items: Vec<Item>,

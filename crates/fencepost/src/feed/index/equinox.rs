@@ -512,9 +512,9 @@ pub(super) async fn rebuild(store: &Equinox, pace: Pace, progress: &(dyn Fn(&Reb
         }
     }
     scan.finish().await;
-    let RebuildProgress { items, resumed, .. } = so_far;
+    let RebuildProgress { items, resumed, dropped, .. } = so_far;
     let trimmed = marks.gap.is_some();
-    Ok(IndexRebuilt { items, resumed, unreadable: 0, appended: put.events, epochs: put.entries, trimmed, units: op.units() })
+    Ok(IndexRebuilt { items, resumed, dropped, unreadable: 0, appended: put.events, epochs: put.entries, trimmed, units: op.units() })
 }
 
 fn cut(span: &Span, range: &Range<u64>) -> Span {

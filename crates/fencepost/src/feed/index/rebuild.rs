@@ -48,6 +48,8 @@ pub struct IndexRebuilt {
     pub items: u64,
     /// Those that an earlier run had read.
     pub resumed: u64,
+    /// Why what an earlier run had read was of no use, where there was one.
+    pub dropped: Option<String>,
     /// Homes of commits that cannot be read, and are not in the index: [`super::Index::verify`] names them.
     pub unreadable: u64,
     /// Commits that were appended to the index.
@@ -116,8 +118,8 @@ pub(super) async fn rebuild(log: &dyn Indexable, pace: Pace, progress: &(dyn Fn(
     rebuild.append(lacking, &mut so_far, progress).await?;
     scan.finish().await;
     let trimmed = rebuild.known.last.as_ref().is_some_and(|last| last.gap.is_some());
-    let RebuildProgress { items, resumed, appended, .. } = so_far;
-    Ok(IndexRebuilt { items, resumed, unreadable, appended, epochs: rebuild.epochs, trimmed, units: op.units() })
+    let RebuildProgress { items, resumed, dropped, appended, .. } = so_far;
+    Ok(IndexRebuilt { items, resumed, dropped, unreadable, appended, epochs: rebuild.epochs, trimmed, units: op.units() })
 }
 
 /// What must be known from before the scan.
