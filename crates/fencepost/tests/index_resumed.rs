@@ -61,8 +61,12 @@ async fn left(engine: &Engine) -> usize {
 
 /// Runs a rebuild until its nth scan of a page is answered, and drops it there.
 async fn stopped(engine: &Engine, env: &Env, nth: usize) {
+    stopped_at(URL, engine, env, nth).await;
+}
+
+async fn stopped_at(url: &str, engine: &Engine, env: &Env, nth: usize) {
     let (gate, faults) = (Gate::new(), Faults::new(engine.http_client(), 1));
-    let mortal = open(Ground::Engine(engine.clone()).builder(URL).http_client(faults.http_client()).env(env.clone())).await;
+    let mortal = open(Ground::Engine(engine.clone()).builder(url).http_client(faults.http_client()).env(env.clone())).await;
     faults.script(Rule::on("Scan").nth(nth).pause_after(&gate));
     tokio::select! {
         rebuilt = rebuild(&mortal) => panic!("{rebuilt:?}"),
@@ -182,4 +186,31 @@ async fn two_rebuilds_at_once_that_go_on_with_the_same_scan_append_each_commit_o
     assert!(one.resumed > 0 && two.resumed > 0 && (one.appended, two.appended) == (0, 38), "{one:?}, {two:?}");
     let verified = verify(&store).await;
     assert_eq!((verified.findings.as_slice(), verified.indexed, left(&engine).await), (&[][..], 40, 0), "{verified:?}");
+}
+
+/// The index of Equinox' tables by the same scan, with a stream that grows between the runs.
+#[tokio::test]
+async fn a_rebuild_of_equinox_index_is_gone_on_with() {
+    const URL: &str = "layout=equinox&table=orders";
+    let (engine, env) = (Engine::memory().expect("an engine"), clock());
+    let faults = Faults::new(engine.http_client(), 1);
+    let store = open(Ground::Engine(engine.clone()).builder(URL).http_client(faults.http_client()).env(env.clone())).await;
+    let put = async |n: usize| {
+        let stream = fencepost::StreamName::new(format!("Cart-{n}")).expect("a name");
+        let event = Event::new("A", "{}").expect("an event");
+        store.streams().append(&stream, fencepost::Step::new([event])).await.expect("appends");
+    };
+    for n in 0..40 {
+        put(n).await;
+    }
+    stopped_at(URL, &engine, &env, 12).await;
+    put(3).await;
+    put(33).await;
+    let (rebuilt, first) = rebuild(&store).await;
+    assert!(rebuilt.resumed > 8 && first.resumed == rebuilt.resumed && rebuilt.appended >= 40, "{rebuilt:?}, {first:?}");
+    let pages = u64::try_from(faults.calls("Scan")).expect("few");
+    assert!(pages <= (rebuilt.items - rebuilt.resumed).div_ceil(2) + 4, "{pages} pages: {rebuilt:?}");
+    catch_up(&store).await;
+    let verified = verify(&store).await;
+    assert_eq!((verified.findings.as_slice(), verified.indexed, left(&engine).await), (&[][..], 42, 0), "{verified:?}");
 }
