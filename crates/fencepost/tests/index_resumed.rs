@@ -111,7 +111,7 @@ async fn a_rebuild_that_is_killed_at_any_call_is_gone_on_with_and_leaves_a_whole
             break;
         }
     }
-    assert!(kills > 30 && resumed > 15, "{kills} kills, {resumed} gone on with");
+    assert!(kills >= 25 && resumed >= 15, "{kills} kills, {resumed} gone on with");
 }
 
 #[tokio::test]
