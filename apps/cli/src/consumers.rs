@@ -1,7 +1,7 @@
 //! `consumers`: where consumers are, and what operators do to them.
 
 use clap::Subcommand;
-use fencepost::{Consumer, ConsumerStatus, Lag, Store};
+use fencepost::{Consumer, ConsumerStatus, Lag, Store, Unread};
 use serde::Serialize;
 use serde_json::json;
 
@@ -67,6 +67,15 @@ struct Shown {
     #[serde(flatten)]
     status: ConsumerStatus,
     lag: Option<Lag>,
+    /// Where the feed is an index: since when the log has what that lacks, which the lag does not count.
+    unindexed_since: Option<jiff::Timestamp>,
+}
+
+async fn unindexed(store: &Store) -> Option<jiff::Timestamp> {
+    match store.index().ok()?.status().await.ok()?.unread {
+        Unread::Since(at) => Some(at),
+        _ => None,
+    }
 }
 
 /// The consumer of this name, and how it stands.
@@ -94,14 +103,16 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
         What::Show { name, count_to } => {
             let (consumer, status) = known(&store, &name).await?;
             let lag = if count_to == 0 { None } else { Some(consumer.lag(count_to).await?) };
-            let shown = Shown { status, lag };
+            let unindexed_since = if count_to == 0 { None } else { unindexed(&store).await };
+            let shown = Shown { status, lag, unindexed_since };
             Ok(out.result(&shown, |paint| {
                 let told = shown.lag.map(|lag| {
                     let events = if lag.more { format!("more than {}", lag.events) } else { lag.events.to_string() };
                     format!("{events} events behind, the oldest for {:.1} s", lag.seconds)
                 });
                 let parked = format!("{} parked", shown.status.parked);
-                let line = [Some(parked), told].into_iter().flatten().collect::<Vec<_>>().join("; ");
+                let unindexed = shown.unindexed_since.map(|at| paint.bad(format!("the feed's index lacks what was written since {at}")));
+                let line = [Some(parked), told, unindexed].into_iter().flatten().collect::<Vec<_>>().join("; ");
                 format!("{} {line}\n{}", paint.bold(printable(&shown.status.name)), partitions(&shown.status))
             })?)
         }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fencepost::{IndexOptions, IndexProgress};
+use fencepost::{IndexOptions, IndexProgress, Unread};
 
 use crate::args::Place;
 use crate::failure::{Code, Failure, Outcome};
 use crate::gc::duration;
-use crate::output::{Output, printable, progress, table, talk};
+use crate::output::{Looking, Output, printable, progress, table, talk};
 use crate::signal::asked_to_end;
 
 /// Build and look after the index of streams mode
@@ -38,7 +38,8 @@ enum What {
     Verify,
     /// Append to the index what it lacks
     ///
-    /// Needed where the indexer did not run for a day: DynamoDB Streams forget after that. It reads every item; writers go on meanwhile.
+    /// Needed where the indexer did not run for a day: DynamoDB Streams forget after that. It reads every item; writers go on meanwhile. Stopped, it
+    /// goes on where it was if it is run again within 23 hours.
     Rebuild,
 }
 
@@ -69,7 +70,9 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
                 bar.set_position(so_far.commits);
                 if let Ok(mut last) = last.lock() {
                     if so_far.trimmed && !last.trimmed {
-                        talk("records were lost before they were read: run `fencepost index rebuild`");
+                        talk(
+                            "records may have been lost before they were read: `fencepost index verify` tells, `fencepost index rebuild` heals it",
+                        );
                     }
                     *last = so_far.clone();
                 }
@@ -90,9 +93,18 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
             Ok(out.result(&status, |paint| {
                 let last = status.last.map_or("never".into(), |last| last.to_string());
                 let mut text = format!("{}, last put {last}; {}\n", paint.bold(format!("{} epochs", status.epochs)), status.units);
+                match &status.unread {
+                    Unread::Since(at) => {
+                        text += &paint.bad(format!("the stream has what the index lacks, since {at}: is an indexer running?\n"));
+                    }
+                    Unread::Unknown(why) => text += &format!("whether the stream has more is not known: {}\n", printable(why)),
+                    _ => {}
+                }
                 if let Some(trimmed) = status.trimmed {
-                    text +=
-                        &paint.bad(format!("records were lost before they were read, found {trimmed}: run `fencepost index rebuild`\n"));
+                    text += &paint.bad(format!(
+                        "records may have been lost before they were read, found {trimmed}: `fencepost index verify` tells, \
+                         `fencepost index rebuild` heals it\n"
+                    ));
                 }
                 let mut shards = table(["shard", "indexed up to", "read up to"]);
                 shards.add_rows(status.shards.iter().map(|shard| {
@@ -103,9 +115,9 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
             })?)
         }
         What::Verify => {
-            let bar = progress(None, "items read");
-            let verified = index.verify(&|items| bar.set_position(items)).await?;
-            bar.finish_and_clear();
+            let bar = Looking::new("items read");
+            let verified = index.verify(&|so_far| bar.tell(so_far.items, so_far.about)).await?;
+            bar.done();
             let found = verified.findings.len();
             out.result(&verified, |paint| {
                 let (commits, indexed, younger) = (verified.commits, verified.indexed, verified.younger);
@@ -130,25 +142,47 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
             }
         }
         What::Rebuild => {
-            let (scan, append) = (progress(None, "items read"), std::sync::OnceLock::new());
+            let (scan, append, began) = (Looking::new("items read"), std::sync::OnceLock::new(), std::sync::Once::new());
             let tell = |so_far: &fencepost::RebuildProgress| {
-                scan.set_position(so_far.items);
-                if so_far.appended > 0 {
-                    scan.finish_and_clear();
+                began.call_once(|| say_earlier(so_far));
+                if so_far.appended == 0 {
+                    scan.tell(so_far.items, so_far.about);
+                } else {
+                    scan.done();
                     let bar = append.get_or_init(|| progress(Some(so_far.lacking), "appended"));
                     bar.set_length(so_far.lacking);
                     bar.set_position(so_far.appended);
                 }
             };
             let rebuilt = index.rebuild(&tell).await?;
-            scan.finish_and_clear();
+            scan.done();
             if let Some(bar) = append.get() {
                 bar.finish_and_clear();
             }
             Ok(out.result(&rebuilt, |paint| {
                 let appended = paint.bold(format!("{} commits appended in {} epochs", rebuilt.appended, rebuilt.epochs));
-                format!("{appended}, {} items read; {}", rebuilt.items, rebuilt.units)
+                let mut text = format!("{appended}, {} items read; {}", rebuilt.items - rebuilt.resumed, rebuilt.units);
+                if rebuilt.resumed > 0 {
+                    text += &format!("\n{} items more had been read by a run that was stopped", rebuilt.resumed);
+                }
+                if rebuilt.unreadable > 0 {
+                    text += &paint.bad(format!("\n{} commits cannot be read: `fencepost index verify` names them", rebuilt.unreadable));
+                }
+                if rebuilt.trimmed && rebuilt.unreadable == 0 {
+                    text += &paint.bad("\nrecords may have been lost since it began: run it once more");
+                }
+                text
             })?)
         }
+    }
+}
+
+/// What is known of a run that was stopped.
+fn say_earlier(so_far: &fencepost::RebuildProgress) {
+    if so_far.resumed > 0 {
+        talk(format!("going on with a rebuild that was stopped: it had read {} items", so_far.resumed));
+    }
+    if let Some(why) = &so_far.dropped {
+        talk(format!("a rebuild was stopped, and what it had read is of no use: {why}"));
     }
 }

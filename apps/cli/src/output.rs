@@ -217,8 +217,42 @@ pub(crate) fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
         None => (ProgressBar::new_spinner(), "{spinner} {msg} {human_pos} {elapsed:.dim}"),
     };
     bar.enable_steady_tick(std::time::Duration::from_millis(100));
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.with_style(style.progress_chars("━━─")).with_message(what)
+    bar.with_style(style(template)).with_message(what)
+}
+
+/// How far a look at everything is, to about this many: a spinner where that is not known, and never past the end, since the table's own
+/// count may be hours old.
+pub(crate) struct Looking {
+    bar: ProgressBar,
+    what: &'static str,
+}
+
+impl Looking {
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { bar: progress(None, what), what }
+    }
+    pub(crate) fn tell(&self, items: u64, about: Option<u64>) {
+        if let Some(length) = about.map(|about| length(items, about)) {
+            if self.bar.length().is_none() {
+                self.bar.set_style(style("{msg:12} {bar:36.cyan/dim} {human_pos} of about {human_len} {elapsed:.dim}"));
+                self.bar.set_message(self.what);
+            }
+            self.bar.set_length(length);
+        }
+        self.bar.set_position(items);
+    }
+    pub(crate) fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// As long as it is told, there is more than was read.
+fn length(items: u64, about: u64) -> u64 {
+    about.max(items + 1)
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━─")
 }
 
 /// What a test reads instead of a terminal.
@@ -251,5 +285,22 @@ impl Write for Captured {
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod looking {
+    use super::*;
+
+    #[test]
+    fn a_look_at_everything_never_claims_to_be_done_before_it_is() {
+        for (items, about) in [(0, 1), (999, 1_000), (1_000, 1_000), (4_000, 1_000)] {
+            assert!(length(items, about) > items && length(items, about) >= about);
+        }
+        // A hidden bar counts as a shown one does.
+        let looking = Looking { bar: ProgressBar::hidden(), what: "items read" };
+        looking.tell(5, None);
+        looking.tell(4_000, Some(1_000));
+        assert_eq!((looking.bar.position(), looking.bar.length()), (4_000, Some(4_001)));
     }
 }

@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
                 warn("nothing is indexed yet, and only what is indexed is printed: run `fencepost index run`, or deploy apps/indexer");
             }
             Ok(status) if status.trimmed.is_some() => {
-                warn("records were lost before they were indexed, and events may be missing here: run `fencepost index rebuild`");
+                warn("records may have been lost before they were indexed, and events be missing here: run `fencepost index rebuild`");
             }
             _ => {}
         }

@@ -1,8 +1,10 @@
 //! `verify`: reads the whole log and lists what cannot be right.
 
+use fencepost::VerifyProgress;
+
 use crate::args::Place;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{Output, printable, progress, table};
+use crate::output::{Looking, Output, printable, table};
 
 /// Check the whole log: dense versions, every slot of each commit, chunks present
 ///
@@ -21,13 +23,13 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome {
     let store = place.open().await?;
-    let bar = progress(None, "items read");
-    let heard = |items| bar.set_position(items);
+    let bar = Looking::new("items read");
+    let heard = |so_far: &VerifyProgress| bar.tell(so_far.items, so_far.about);
     let verified = if args.repair { store.repair(&heard).await? } else { store.verify(&heard).await? };
     let found = verified.findings.len();
     // What was mended is in the list as well: what is left of it is told by looking again.
     let left = if args.repair && found > 0 { store.verify(&heard).await?.findings.len() } else { found };
-    bar.finish_and_clear();
+    bar.done();
     out.result(&verified, |paint| {
         let mut text = format!("{} items, {} commits, {} events; {}\n", verified.items, verified.commits, verified.events, verified.units);
         if found == 0 {

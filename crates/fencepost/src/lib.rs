@@ -92,13 +92,14 @@ pub use dynamo::table::{
 pub use feed::index::Mutation as IndexMutation;
 #[cfg(feature = "streams")]
 pub use feed::index::{
-    Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, Ring, Rung, Served, ShardStatus, Until,
+    Index, IndexOptions, IndexProgress, IndexRebuilt, IndexStatus, IndexVerified, RebuildProgress, Ring, Rung, Served, ShardStatus, Unread,
+    Until,
 };
 #[cfg(all(feature = "dynamo", feature = "testing"))]
 #[doc(hidden)]
 pub use layout::ledger::{HotPath, Mutation};
 #[cfg(feature = "dynamo")]
-pub use layout::{Collected, Finding, Verified};
+pub use layout::{Collected, Finding, Verified, VerifyProgress};
 #[cfg(feature = "dynamo")]
 pub use store::{Builder, Stats, Store, TableStats, Tables, open};
 

@@ -14,7 +14,7 @@ use crate::event::EventType;
 use crate::feed::{self, Feed};
 use crate::layout::equinox::Equinox;
 use crate::layout::sekiban::{Sekiban, Settings};
-use crate::layout::{Choice, Collected, Layout, Verified};
+use crate::layout::{Choice, Collected, Layout, Verified, VerifyProgress};
 use crate::log::{Answer, Append, Capabilities, Committed, EventLog};
 use crate::moving::Party;
 use crate::project::{Consumer, Projections};
@@ -142,13 +142,18 @@ impl Store {
     }
 
     /// Reads the whole log and checks it: dense versions, every slot of each commit, chunks present.
-    /// `progress` hears the number of items read so far.
-    pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
-        self.layout.verify(progress).await
+    /// `progress` hears the number of items read so far, and about how many there are.
+    pub async fn verify(&self, progress: &(dyn Fn(&VerifyProgress) + Send + Sync)) -> Result<Verified> {
+        let about = self.about_items().await;
+        self.layout.verify(&|items| progress(&VerifyProgress { items, about })).await
     }
     /// Verifies, and mends what can be derived from what is there: in Sekiban's tables, rows of tags from their events. Deletes nothing.
-    pub async fn repair(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
-        self.layout.repair(progress).await
+    pub async fn repair(&self, progress: &(dyn Fn(&VerifyProgress) + Send + Sync)) -> Result<Verified> {
+        let about = self.about_items().await;
+        self.layout.repair(&|items| progress(&VerifyProgress { items, about })).await
+    }
+    async fn about_items(&self) -> Option<u64> {
+        self.dynamo().about_items(&self.dynamo().op(), &self.layout.verified_tables()).await
     }
     /// What Sekiban's tables offer beyond a log and streams. Refused on other layouts.
     pub fn sekiban(&self) -> Result<Sekiban> {

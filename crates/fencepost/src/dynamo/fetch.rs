@@ -86,6 +86,16 @@ impl Find {
     }
 }
 
+/// A page of one part of a scan.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "streams"), expect(dead_code, reason = "only the rebuild of an index goes on in the middle of a scan"))]
+pub(crate) struct PartPage {
+    pub(crate) part: u32,
+    pub(crate) items: Vec<Item>,
+    /// Where the part goes on; none: here it ends.
+    pub(crate) after: Option<Key>,
+}
+
 impl Dynamo {
     /// One page, and where the next begins.
     pub(crate) async fn page(&self, op: &Op, find: &Find, start: Option<Key>) -> Result<(Vec<Item>, Option<Key>)> {
@@ -253,29 +263,51 @@ impl Dynamo {
 
     /// Every item of a table, a page at a time. Only for work that says that it reads the whole table.
     pub(crate) async fn scan_page(&self, op: &Op, table: &str, start: Option<Key>) -> Result<(Vec<Item>, Option<Key>)> {
-        self.scan_segment(op, table, (0, 1), start).await
+        self.scan_segment(op, table, (0, 1), start, None).await
     }
 
     /// Pages of a whole table, by several requests at once, in no order.
-    pub(crate) fn scan_parts<'a>(&'a self, op: &'a Op, table: &'a str, parts: i32) -> impl Stream<Item = Result<Vec<Item>>> + Send + 'a {
-        let part = move |part| {
-            futures::stream::try_unfold(Some(None), move |next: Option<Option<Key>>| async move {
+    pub(crate) fn scan_parts<'a>(&'a self, op: &'a Op, table: &'a str, parts: u32) -> impl Stream<Item = Result<Vec<Item>>> + Send + 'a {
+        let from = (0..parts).map(|number| (number, None)).collect();
+        futures::TryStreamExt::map_ok(self.scan_from(op, table, parts, from, None), |page| page.items)
+    }
+
+    /// The same of these parts of so many, each behind a key, perhaps by pages of so many items.
+    pub(crate) fn scan_from<'a>(
+        &'a self,
+        op: &'a Op,
+        table: &'a str,
+        parts: u32,
+        from: Vec<(u32, Option<Key>)>,
+        limit: Option<i32>,
+    ) -> impl Stream<Item = Result<PartPage>> + Send + 'a {
+        let part = move |(part, start): (u32, Option<Key>)| {
+            futures::stream::try_unfold(Some(start), move |next: Option<Option<Key>>| async move {
                 let Some(start) = next else { return Ok(None) };
-                let (items, after) = self.scan_segment(op, table, (part, parts), start).await?;
-                Ok(Some((items, after.map(Some))))
+                let (items, after) = self.scan_segment(op, table, (part, parts), start, limit).await?;
+                Ok(Some((PartPage { part, items, after: after.clone() }, after.map(Some))))
             })
         };
-        futures::stream::select_all((0..parts).map(|number| Box::pin(part(number))))
+        futures::stream::select_all(from.into_iter().map(|from| Box::pin(part(from))))
     }
 
     /// A page of one part of so many of a table.
-    async fn scan_segment(&self, op: &Op, table: &str, of: (i32, i32), start: Option<Key>) -> Result<(Vec<Item>, Option<Key>)> {
+    async fn scan_segment(
+        &self,
+        op: &Op,
+        table: &str,
+        of: (u32, u32),
+        start: Option<Key>,
+        limit: Option<i32>,
+    ) -> Result<(Vec<Item>, Option<Key>)> {
+        let number = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
         let request = self
             .client()
             .scan()
             .table_name(table)
-            .set_segment((of.1 > 1).then_some(of.0))
-            .set_total_segments((of.1 > 1).then_some(of.1))
+            .set_segment((of.1 > 1).then(|| number(of.0)))
+            .set_total_segments((of.1 > 1).then(|| number(of.1)))
+            .set_limit(limit)
             .consistent_read(true)
             .set_exclusive_start_key(start)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);

@@ -214,6 +214,16 @@ impl Layout {
             Layout::Sekiban(_) => Ok(None),
         }
     }
+    /// The tables that a verification reads whole.
+    pub(crate) fn verified_tables(&self) -> Vec<&str> {
+        match self {
+            Layout::Ledger(ledger) => vec![ledger.table()],
+            Layout::Equinox(equinox) => vec![equinox.table()],
+            Layout::EventStoreAdapter(adapter) => adapter.options().verified_tables(),
+            Layout::Reventless(table) => vec![table.table()],
+            Layout::Sekiban(sekiban) => vec![&sekiban.options().events, &sekiban.options().tags],
+        }
+    }
     pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Verified> {
         match self {
             Layout::Ledger(ledger) => ledger.verify(progress).await,
@@ -245,6 +255,16 @@ impl Layout {
             Layout::Sekiban(sekiban) => sekiban.collect_garbage(older_than).await,
         }
     }
+}
+
+/// How far a look at everything has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct VerifyProgress {
+    /// Items read.
+    pub items: u64,
+    /// About how many there are, where the tables tell: they count every six hours or so.
+    pub about: Option<u64>,
 }
 
 /// What [`crate::Store::verify`] found.

@@ -1,7 +1,6 @@
 //! The chain of epochs in the side table, read strongly and put if absent; and what a layout must tell of its log for it to be indexed.
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 
 use super::Side;
 use super::epoch::{CHAIN, Epoch, Indexed};
@@ -114,8 +113,8 @@ pub(crate) trait Indexable: std::fmt::Debug + Send + Sync {
 
     /// What an item says that a scan of [`Indexable::homes`] met; none: it is no commit's home.
     fn home(&self, item: &Item) -> Result<Option<Notice>>;
-    /// Every item among which the homes are, in no order, by several requests at once.
-    fn homes<'a>(&'a self, op: &'a Op) -> BoxStream<'a, Result<Vec<Item>>>;
+    /// The table among whose items the homes are.
+    fn homes(&self) -> &str;
 
     /// The commit that left this version of a series, by the whole key, and its stamp: when it was written, or was said to be.
     async fn commit_at(&self, op: &Op, series: &str, version: u64) -> Result<Option<(CommitId, u64)>>;

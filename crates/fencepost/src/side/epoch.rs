@@ -36,6 +36,7 @@ const STREAM: &str = "a";
 const WRITER: &str = "w";
 const REBUILT: &str = "b";
 const GAP: &str = "g";
+const LOOKED: &str = "l";
 const DONE: &str = "d";
 const READ: &str = "r";
 const FINISHED: &str = "f";
@@ -58,6 +59,8 @@ pub(crate) struct Epoch {
     pub(crate) rebuilt: Vec<Span>,
     /// When it was found that records were trimmed before they were read; a rebuild clears it.
     pub(crate) gap: Option<u64>,
+    /// No record was unread that had been written before this, by the writer's clock.
+    pub(crate) looked: u64,
     pub(crate) entries: Vec<Indexed>,
 }
 
@@ -73,14 +76,15 @@ pub(crate) struct Span {
 /// How far a shard is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// All up to `done` is in the index; the writer had read up to `read`.
-    At { done: Option<Sequence>, read: Option<Sequence> },
+    /// All up to `done` is in the index; the writer had read up to `read`, which was written at `at`, where that is known.
+    At { done: Option<Sequence>, read: Option<Sequence>, at: Option<u64> },
     /// Closed, and all of it is in the index.
     Finished,
 }
 
 /// A commit in the index.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Wire", try_from = "Wire")]
 pub(crate) struct Indexed {
     pub(crate) namespace: String,
     pub(crate) commit: CommitId,
@@ -94,7 +98,7 @@ pub(crate) struct Indexed {
     pub(crate) events: Option<u32>,
 }
 
-/// The same in the epoch's bytes. Names are short names; the home's is among the slots, by index.
+/// The same in bytes. Names are short names; the home's is among the slots, by index.
 #[derive(Debug, Serialize, Deserialize)]
 struct Wire {
     namespace: String,
@@ -135,22 +139,6 @@ impl Indexed {
         query.is_all() || query.items().iter().any(|item| has(item) && item.tags().iter().all(carries))
     }
 
-    fn wire(&self) -> Wire {
-        let home = || vec![(self.home.0.short(), self.home.1)];
-        let slots = self.slots.as_ref().map_or_else(home, |slots| slots.iter().map(|(series, v)| (series.short(), *v)).collect());
-        let at = slots.iter().position(|(name, _)| *name == self.home.0.short()).unwrap_or(0);
-        Wire {
-            namespace: self.namespace.clone(),
-            commit: self.commit.0.into_bytes(),
-            stamp: self.stamp,
-            home: u32::try_from(at).unwrap_or(0),
-            slots,
-            whole: self.slots.is_some(),
-            types: self.types.as_ref().map(|types| types.iter().map(|t| t.as_str().to_owned()).collect()),
-            events: self.events,
-        }
-    }
-
     fn of_wire(wire: Wire) -> Option<Self> {
         let slots: Vec<(Series, u64)> =
             wire.slots.into_iter().map(|(name, version)| Some((Series::parse(&name)?, version))).collect::<Option<_>>()?;
@@ -168,6 +156,31 @@ impl Indexed {
             types,
             events: wire.events,
         })
+    }
+}
+
+impl From<Indexed> for Wire {
+    fn from(indexed: Indexed) -> Self {
+        let home = || vec![(indexed.home.0.short(), indexed.home.1)];
+        let slots = indexed.slots.as_ref().map_or_else(home, |slots| slots.iter().map(|(series, v)| (series.short(), *v)).collect());
+        let at = slots.iter().position(|(name, _)| *name == indexed.home.0.short()).unwrap_or(0);
+        Wire {
+            namespace: indexed.namespace,
+            commit: indexed.commit.0.into_bytes(),
+            stamp: indexed.stamp,
+            home: u32::try_from(at).unwrap_or(0),
+            slots,
+            whole: indexed.slots.is_some(),
+            types: indexed.types.map(|types| types.iter().map(|t| t.as_str().to_owned()).collect()),
+            events: indexed.events,
+        }
+    }
+}
+
+impl TryFrom<Wire> for Indexed {
+    type Error = &'static str;
+    fn try_from(wire: Wire) -> Result<Self, Self::Error> {
+        Self::of_wire(wire).ok_or("no commit of an index")
     }
 }
 
@@ -197,6 +210,7 @@ impl Epoch {
         if !self.rebuilt.is_empty() {
             item.insert(REBUILT.into(), Value::L(self.rebuilt.iter().map(Span::value).collect()));
         }
+        item.insert(LOOKED.into(), number(self.looked));
         if let Some(time) = self.gap {
             item.insert(GAP.into(), number(time));
         }
@@ -239,9 +253,10 @@ impl Mark {
     fn value(&self) -> Value {
         Value::M(match self {
             Mark::Finished => Item::from([(FINISHED.into(), Value::Bool(true))]),
-            Mark::At { done, read } => [(DONE, done), (READ, read)]
+            Mark::At { done, read, at } => [(DONE, done), (READ, read)]
                 .into_iter()
                 .filter_map(|(name, at)| at.as_ref().map(|at| (name.to_owned(), text(at.as_str()))))
+                .chain(at.map(|at| (TIME.to_owned(), number(at))))
                 .collect(),
         })
     }
@@ -252,14 +267,13 @@ impl Mark {
             return Ok(Mark::Finished);
         }
         let at = |name: &str| Ok(map.maybe_text(name)?.map(Sequence::new));
-        Ok(Mark::At { done: at(DONE)?, read: at(READ)? })
+        Ok(Mark::At { done: at(DONE)?, read: at(READ)?, at: map.maybe_number(TIME)? })
     }
 }
 
 fn pack_entries(entries: &[Indexed]) -> Vec<u8> {
-    let wire: Vec<Wire> = entries.iter().map(Indexed::wire).collect();
     // Numbers and texts into memory: nothing to fail.
-    pack(&postcard::to_stdvec(&wire).unwrap_or_default())
+    pack(&postcard::to_stdvec(entries).unwrap_or_default())
 }
 
 fn decode(item: &Item) -> Result<Epoch, Malformed> {
@@ -269,8 +283,7 @@ fn decode(item: &Item) -> Result<Epoch, Malformed> {
     let entries = match item.maybe_bytes(ENTRIES)? {
         None => Vec::new(),
         Some(bytes) => {
-            let wire: Option<Vec<Wire>> = unpack(bytes).and_then(|bytes| postcard::from_bytes(&bytes).ok());
-            let entries = wire.and_then(|wire| wire.into_iter().map(Indexed::of_wire).collect::<Option<Vec<_>>>());
+            let entries: Option<Vec<Indexed>> = unpack(bytes).and_then(|bytes| postcard::from_bytes(&bytes).ok());
             entries.ok_or_else(|| wrong(ENTRIES, "a list of commits"))?
         }
     };
@@ -302,6 +315,8 @@ fn decode(item: &Item) -> Result<Epoch, Malformed> {
         ids,
         rebuilt,
         gap: item.maybe_number(GAP)?,
+        // Not said by those who put it before this was.
+        looked: item.maybe_number(LOOKED)?.map_or_else(|| item.number(TIME), Ok)?,
         entries,
     })
 }
@@ -328,10 +343,11 @@ mod tests {
             time: 9,
             writer: Uuid::from_u128(3),
             stream: Some("arn".into()),
-            shards: [("a".into(), Mark::At { done: None, read: at("12") }), ("b".into(), Mark::Finished)].into(),
+            shards: [("a".into(), Mark::At { done: None, read: at("12"), at: Some(3) }), ("b".into(), Mark::Finished)].into(),
             ids: vec![CommitId(Uuid::from_u128(1)), CommitId(Uuid::from_u128(2))],
             rebuilt: vec![Span { first: 4, last: 5, time: 8 }],
             gap: Some(5),
+            looked: 6,
             entries,
         }
     }

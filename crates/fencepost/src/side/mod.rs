@@ -11,6 +11,8 @@ pub(crate) mod item;
 pub(crate) mod notice;
 pub(crate) mod once;
 pub(crate) mod reached;
+#[cfg(feature = "streams")]
+pub(crate) mod scan;
 pub(crate) mod series;
 
 use std::sync::Arc;

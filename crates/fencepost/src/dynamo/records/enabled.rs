@@ -77,6 +77,8 @@ pub(crate) struct Shard {
     pub(crate) id: String,
     /// May be long gone.
     pub(crate) parent: Option<String>,
+    /// Its last record's, where it is closed.
+    pub(crate) last: Option<Sequence>,
 }
 
 /// From where on to read a shard.
@@ -162,7 +164,8 @@ impl Dynamo {
             let Some(described) = answer.stream_description else { return Ok(shards) };
             for shard in described.shards.unwrap_or_default() {
                 let parent = shard.parent_shard_id.filter(|parent| !parent.is_empty());
-                shards.extend(shard.shard_id.map(|id| Shard { id, parent }));
+                let last = shard.sequence_number_range.and_then(|range| range.ending_sequence_number).filter(|last| !last.is_empty());
+                shards.extend(shard.shard_id.map(|id| Shard { id, parent, last: last.map(Sequence) }));
             }
             after = described.last_evaluated_shard_id.filter(|id| !id.is_empty());
             if after.is_none() {

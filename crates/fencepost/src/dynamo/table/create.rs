@@ -94,6 +94,17 @@ impl Dynamo {
         Ok(found)
     }
 
+    /// About how many items these tables have together, where they tell: DynamoDB counts every six hours or so. By one request for
+    /// each, which its readers may make.
+    pub(crate) async fn about_items(&self, op: &Op, tables: &[&str]) -> Option<u64> {
+        let mut about = 0;
+        for table in tables {
+            about += u64::try_from(described(self.table(op, table).await.ok()??).items).ok()?;
+        }
+        // A table that was filled since tells none.
+        Some(about).filter(|about| *about > 0)
+    }
+
     /// Its own region, as its name in the account tells, and those of its replicas; by one request, which its writers may make.
     pub(crate) async fn replicas(&self, op: &Op, name: &str) -> Result<(Option<String>, Vec<String>)> {
         let found = described(self.table(op, name).await?.ok_or_else(|| missing(name))?);

@@ -7,10 +7,11 @@ use futures::TryStreamExt;
 
 use super::plan::HOUR;
 use super::run::now;
+use super::scan::PARTS;
 use crate::dynamo::Op;
 use crate::error::Result;
 use crate::event::{CommitId, EventType};
-use crate::layout::Finding;
+use crate::layout::{Finding, VerifyProgress};
 use crate::side::chain::Indexable;
 use crate::side::epoch::{Epoch, Indexed};
 use crate::side::notice::{Notice, split};
@@ -153,15 +154,16 @@ fn home(entry: &Indexed) -> String {
     format!("{} @{}", entry.home.0.key(&entry.namespace), entry.home.1)
 }
 
-pub(super) async fn verify(log: &dyn Indexable, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {
+pub(super) async fn verify(log: &dyn Indexable, progress: &(dyn Fn(&VerifyProgress) + Send + Sync)) -> Result<IndexVerified> {
     let op = log.dynamo().long_op();
+    let about = log.dynamo().about_items(&op, &[log.homes()]).await;
     let began = now(log);
     let mut report = IndexVerified::default();
     let mut chain = Chain::default();
     chain.read(log, &op).await?;
     // Home and stamp of commits that the chain did not have yet.
     let mut unseen: HashMap<CommitId, (String, u64)> = HashMap::new();
-    let mut pages = log.homes(&op);
+    let mut pages = log.dynamo().scan_parts(&op, log.homes(), PARTS);
     while let Some(items) = pages.try_next().await? {
         for item in &items {
             report.items += 1;
@@ -186,7 +188,7 @@ pub(super) async fn verify(log: &dyn Indexable, progress: &(dyn Fn(u64) + Send +
                 }
             }
         }
-        progress(report.items);
+        progress(&VerifyProgress { items: report.items, about });
     }
     // A stamp that somebody said may lie ahead of every clock.
     let ended = if log.counts_events() { now(log) + HOUR / 2 } else { u64::MAX };

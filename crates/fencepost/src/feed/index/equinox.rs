@@ -5,6 +5,7 @@
 //! not at all is known by the index itself, since it says of every stream how far it is. So two that run at once do no harm, and the
 //! checkpoint may be of either: what it covers is in the index, and what is read again is not put again.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::time::Duration;
@@ -15,24 +16,29 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::compare::IndexVerified;
-use super::poll::Poller;
+use super::poll::{Poller, now_of};
 use super::rebuild::{IndexRebuilt, RebuildProgress};
-use super::run::{AGAIN, AGAIN_AT_MOST, QUIET};
-use super::shards::Shards;
-use super::status::{IndexStatus, ShardStatus};
+use super::run::{AGAIN, AGAIN_AT_MOST, LOOKED, unlooked};
+use super::scan::{PARTS, Pace, Scan};
+use super::shards::{FORGETS, QUIET, Shards};
+use super::status::{IndexStatus, ShardStatus, Unread, oldest, time};
 use super::{IndexOptions, IndexProgress, Until};
+use crate::dynamo::item::Item;
 use crate::dynamo::records::Sequence;
 use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
 use crate::feed::equinox::Reached as Fed;
-use crate::layout::Finding;
-use crate::layout::equinox::{Covered, Entry, Equinox, LAYOUT, Place, Put, Span, Whole, span};
+use crate::layout::equinox::{Covered, Entry, Equinox, LAYOUT, Place, Put, Span, Whole, span, whole_item};
+use crate::layout::{Finding, VerifyProgress};
 use crate::position::Checkpoint;
 use crate::side::epoch::Mark;
+use crate::side::scan::Begun;
 use crate::state::{Checkpoints, Revision};
 
 /// The checkpoint's name. A dot, so that a consumer called `index` has a place of its own.
 const NAME: &str = "fencepost.index";
+/// What they are sealed as.
+const MARKS: &str = "equinox-index";
 /// How far the stream was read is saved when there is nothing more to read, and this often.
 const SAVED_AFTER: Duration = Duration::from_secs(5);
 /// Differences that are told one by one.
@@ -45,37 +51,44 @@ struct Marks {
     shards: BTreeMap<String, Reached>,
     /// When it was found that records were trimmed before they were read; a rebuild clears it.
     gap: Option<u64>,
+    /// No record was unread that had been written before this.
+    looked: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Reached {
     done: Option<Sequence>,
+    /// When that was written.
+    at: Option<u64>,
     finished: bool,
 }
 
 impl Marks {
     async fn load(store: &Equinox) -> Result<(Marks, Option<Revision>)> {
         match Checkpoints::load(store.side(), NAME).await? {
-            Some((sealed, revision)) => Ok((sealed.open(LAYOUT)?, Some(revision))),
+            // What an older release has saved says too little: the stream is read from its oldest record, and nothing is put twice.
+            Some((sealed, revision)) if sealed.layout() == LAYOUT => Ok((Marks::default(), Some(revision))),
+            Some((sealed, revision)) => Ok((sealed.open(MARKS)?, Some(revision))),
             None => Ok((Marks::default(), None)),
         }
     }
     async fn save(&self, store: &Equinox, expect: Option<Revision>) -> Result<Option<Revision>> {
-        Checkpoints::save(store.side(), NAME, &Checkpoint::seal(LAYOUT, self), expect).await
+        Checkpoints::save(store.side(), NAME, &Checkpoint::seal(MARKS, self), expect).await
     }
     fn shards(&self) -> Shards {
         let mark = |reached: &Reached| match reached.finished {
             true => Mark::Finished,
-            false => Mark::At { done: reached.done.clone(), read: None },
+            false => Mark::At { done: reached.done.clone(), read: None, at: reached.at },
         };
-        Shards::resume(&self.shards.iter().map(|(id, reached)| (id.clone(), mark(reached))).collect())
+        Shards::resume(&self.shards.iter().map(|(id, reached)| (id.clone(), mark(reached))).collect(), self.looked)
     }
     fn of(stream: &str, shards: &Shards, gap: Option<u64>) -> Marks {
         let reached = |mark| match mark {
-            Mark::Finished => Reached { done: None, finished: true },
-            Mark::At { done, .. } => Reached { done, finished: false },
+            Mark::Finished => Reached { done: None, at: None, finished: true },
+            Mark::At { done, at, .. } => Reached { done, at, finished: false },
         };
-        Marks { stream: Some(stream.into()), shards: shards.marks().into_iter().map(|(id, mark)| (id, reached(mark))).collect(), gap }
+        let marks = shards.marks().into_iter().map(|(id, mark)| (id, reached(mark))).collect();
+        Marks { stream: Some(stream.into()), shards: marks, gap, looked: shards.looked() }
     }
 }
 
@@ -172,7 +185,7 @@ fn add(so_far: &mut IndexProgress, put: Put) {
 }
 
 fn now(store: &Equinox) -> u64 {
-    u64::try_from(store.side().dynamo().env().now().as_microsecond()).unwrap_or(0)
+    now_of(store.side().dynamo())
 }
 
 /// From what was saved on.
@@ -189,11 +202,14 @@ impl Session {
     async fn resume(store: &Equinox, op: &Op) -> Result<Session> {
         let stream = store.side().dynamo().stream_of(op, &store.options().table).await?;
         let (known, revision) = Marks::load(store).await?;
-        let mut session =
-            Session { poller: Poller::new(stream), shards: known.shards(), gap: known.gap, revision, known, saved: Instant::now() };
+        let now = now(store);
+        let shards = if known.stream.is_some() { known.shards() } else { Shards::unknown(now) };
+        let mut session = Session { poller: Poller::new(stream), shards, gap: known.gap, revision, known, saved: Instant::now() };
         if session.known.stream.as_ref().is_some_and(|known| *known != session.poller.stream) {
-            session.shards = Shards::default();
+            session.shards = Shards::unknown(now);
             session.trimmed(store, "the table has another stream than the index was built from");
+        } else if session.known.stream.is_some() && session.known.looked + FORGETS < now && session.shards.has_unread() {
+            session.trimmed(store, &unlooked(session.known.looked, now));
         }
         Ok(session)
     }
@@ -219,16 +235,20 @@ impl Session {
 
     /// Said loudly, and kept until a rebuild.
     fn trimmed(&mut self, store: &Equinox, what: &str) {
-        tracing::error!(stream = self.poller.stream, "{what}: events may be missing from the index; run `fencepost index rebuild`");
+        tracing::error!(
+            stream = self.poller.stream,
+            "{what}: events may be missing from the index; `fencepost index verify` tells which, `fencepost index rebuild` appends them"
+        );
         metrics::counter!("fencepost_index_trimmed_total").increment(1);
-        self.gap = self.gap.or(Some(now(store)));
+        self.gap = Some(now(store));
     }
 
     /// Saves how far it is. Where another has saved meanwhile, what that one found missing stays, and the last to save is good enough.
     async fn save(&mut self, store: &Equinox) -> Result<()> {
         let marks = Marks::of(&self.poller.stream, &self.shards, self.gap);
         self.saved = Instant::now();
-        if marks == self.known {
+        // That somebody looked is said now and then, with nothing else to say.
+        if marks.looked < self.known.looked + LOOKED && marks == (Marks { looked: marks.looked, ..self.known.clone() }) {
             return Ok(());
         }
         match marks.save(store, self.revision).await? {
@@ -288,7 +308,10 @@ pub(super) async fn status(store: &Equinox) -> Result<IndexStatus> {
         read: None,
         finished: reached.finished,
     };
-    let time = |micros: u64| i64::try_from(micros).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+    let unread = match look(store, &op, &marks).await {
+        Ok(unread) => unread,
+        Err(error) => Unread::Unknown(error.to_string()),
+    };
     Ok(IndexStatus {
         epochs,
         last,
@@ -296,8 +319,18 @@ pub(super) async fn status(store: &Equinox) -> Result<IndexStatus> {
         shards: marks.shards.iter().map(shard).collect(),
         beyond: 0,
         trimmed: marks.gap.and_then(time),
+        unread,
         units: op.units(),
     })
+}
+
+async fn look(store: &Equinox, op: &Op, marks: &Marks) -> Result<Unread> {
+    if marks.stream.is_none() {
+        return Ok(Unread::Unknown("no indexer has read the stream itself: where a function is fed by it, its own metrics tell".into()));
+    }
+    let dynamo = store.side().dynamo();
+    let stream = dynamo.stream_of(op, store.table()).await?;
+    oldest(dynamo, op, stream, marks.stream.as_deref(), marks.shards(), |record| span(&record.image).is_some()).await
 }
 
 /// What the index says, read from its beginning and then on.
@@ -359,8 +392,9 @@ impl Indexed {
 }
 
 /// Reads the whole table and the whole index. Holds some 100 bytes of every stream.
-pub(super) async fn verify(store: &Equinox, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {
+pub(super) async fn verify(store: &Equinox, progress: &(dyn Fn(&VerifyProgress) + Send + Sync)) -> Result<IndexVerified> {
     let op = store.side().dynamo().long_op();
+    let about = store.side().dynamo().about_items(&op, &[store.table()]).await;
     let began = store.side().dynamo().env().now();
     let mut report = IndexVerified::default();
     let mut indexed = Indexed::default();
@@ -368,10 +402,10 @@ pub(super) async fn verify(store: &Equinox, progress: &(dyn Fn(u64) + Send + Syn
     let before: HashMap<String, u64> = indexed.covered.iter().map(|(stream, covered)| (stream.clone(), covered.end())).collect();
     let mut ends: HashMap<String, u64> = HashMap::new();
     let mut unseen: Vec<Whole> = Vec::new();
-    let mut pages = store.whole_table(&op);
+    let mut pages = store.side().dynamo().scan_parts(&op, store.table(), PARTS);
     while let Some(items) = pages.try_next().await? {
         report.items += items.len() as u64;
-        for whole in items.into_iter().flatten() {
+        for whole in items.iter().filter_map(whole_item) {
             report.commits += whole.span.types.len() as u64;
             let end = ends.entry(whole.span.stream.clone()).or_default();
             *end = (*end).max(whole.span.end());
@@ -379,7 +413,7 @@ pub(super) async fn verify(store: &Equinox, progress: &(dyn Fn(u64) + Send + Syn
                 unseen.push(whole);
             }
         }
-        progress(report.items);
+        progress(&VerifyProgress { items: report.items, about });
     }
     // What was indexed meanwhile.
     indexed.read_on(store, &op).await?;
@@ -409,35 +443,42 @@ pub(super) async fn verify(store: &Equinox, progress: &(dyn Fn(u64) + Send + Syn
 
 /// Reads the whole table and appends to the index what it lacks: behind what it has of a stream as every indexer would, and what it has
 /// passed already in epochs of their own.
-pub(super) async fn rebuild(store: &Equinox, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
-    let op = store.side().dynamo().long_op();
+pub(super) async fn rebuild(store: &Equinox, pace: Pace, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
+    let dynamo = store.side().dynamo();
+    let op = dynamo.long_op();
+    let began = now(store);
     let (before, _) = Marks::load(store).await?;
-    let mut so_far = RebuildProgress::default();
+    let stream = dynamo.stream_of(&op, store.table()).await.ok();
+    let fresh = Begun { id: dynamo.env().new_id(), began, parts: PARTS, incarnation: 0, stream, gone: Default::default(), gap: before.gap };
+    // A span's stream, first index and types.
+    let mut scan: Scan<'_, (String, u64, Vec<String>)> = Scan::open(store.side(), &op, store.table(), pace, fresh).await?;
+    let about = dynamo.about_items(&op, &[store.table()]).await;
+    let mut so_far =
+        RebuildProgress { about, resumed: scan.earlier.items, dropped: scan.earlier.dropped.clone(), ..RebuildProgress::default() };
     let mut indexed = Indexed::default();
     indexed.read_on(store, &op).await?;
-    let mut unseen: Vec<Span> = Vec::new();
-    let mut pages = store.whole_table(&op);
-    while let Some(items) = pages.try_next().await? {
-        so_far.items += items.len() as u64;
-        for Whole { span, .. } in items.into_iter().flatten() {
-            let lacking = indexed.lacking(&span);
-            so_far.lacking += lacking.iter().map(|range| range.end - range.start).sum::<u64>();
-            if !lacking.is_empty() {
-                unseen.push(span);
-            }
-        }
-        progress(&so_far);
-    }
-    drop(pages);
+    let look = |items: &[Item]| {
+        let spans = items.iter().filter_map(whole_item).map(|whole| whole.span).filter(|span| !indexed.lacking(span).is_empty());
+        spans.map(|Span { stream, index, types }| (stream, index, types)).collect()
+    };
+    scan.run(look, |items, lacking| progress(&RebuildProgress { items, lacking, ..so_far.clone() })).await?;
+    so_far.items = scan.items();
+    let mut unseen: Vec<Span> = scan.take().into_iter().map(|(stream, index, types)| Span { stream, index, types }).collect();
     indexed.read_on(store, &op).await?;
+    // Of what was found twice, by runs that overlapped or while the item grew, the longer.
+    unseen.sort_by(|a, b| (&a.stream, a.index, Reverse(a.types.len())).cmp(&(&b.stream, b.index, Reverse(b.types.len()))));
     // Holes of one stream, from the lowest up; of every stream one at a time.
     let mut rounds: Vec<Vec<Span>> = Vec::new();
     let mut holes: BTreeMap<String, usize> = BTreeMap::new();
     let mut next = Vec::new();
-    unseen.sort_by(|a, b| (&a.stream, a.index).cmp(&(&b.stream, b.index)));
+    let mut taken: HashMap<String, Covered> = HashMap::new();
     for span in unseen {
         let end = indexed.covered.get(&span.stream).map_or(0, Covered::end);
-        for lacking in indexed.lacking(&span) {
+        let taken = taken.entry(span.stream.clone()).or_default();
+        let lacks = indexed.lacking(&span).into_iter().flat_map(|range| taken.lacking(range)).collect::<Vec<_>>();
+        for lacking in lacks {
+            taken.add(lacking.clone());
+            so_far.lacking += lacking.end - lacking.start;
             let part = cut(&span, &lacking);
             if lacking.start >= end {
                 next.push(part);
@@ -462,14 +503,18 @@ pub(super) async fn rebuild(store: &Equinox, progress: &(dyn Fn(&RebuildProgress
         so_far.appended = put.events;
         progress(&so_far);
     }
-    if before.gap.is_some() {
-        let (marks, revision) = Marks::load(store).await?;
-        // One that was found since is not mended by a scan that began before.
-        if marks.gap == before.gap {
-            Marks { gap: None, ..marks }.save(store, revision).await?;
+    let (mut marks, revision) = Marks::load(store).await?;
+    // One that was found since is not mended by a scan that began before.
+    if marks.gap.is_some() && marks.gap == scan.begun.gap {
+        let healed = Marks { gap: None, looked: marks.looked.max(scan.begun.began), ..marks.clone() };
+        if healed.save(store, revision).await?.is_some() {
+            marks = healed;
         }
     }
-    Ok(IndexRebuilt { items: so_far.items, appended: put.events, epochs: put.entries, units: op.units() })
+    scan.finish().await;
+    let RebuildProgress { items, resumed, dropped, .. } = so_far;
+    let trimmed = marks.gap.is_some();
+    Ok(IndexRebuilt { items, resumed, dropped, unreadable: 0, appended: put.events, epochs: put.entries, trimmed, units: op.units() })
 }
 
 fn cut(span: &Span, range: &Range<u64>) -> Span {

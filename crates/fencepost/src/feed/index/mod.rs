@@ -10,6 +10,7 @@ mod rebuild;
 mod recent;
 mod ring;
 mod run;
+mod scan;
 mod shards;
 #[cfg(test)]
 mod simulation;
@@ -29,10 +30,12 @@ pub use self::rebuild::{IndexRebuilt, RebuildProgress};
 use self::recent::{Rebuilt, Recent, Since};
 pub use self::ring::{Ring, Rung, Served};
 use self::run::Runner;
-pub use self::status::{IndexStatus, ShardStatus};
+use self::scan::Pace;
+pub use self::status::{IndexStatus, ShardStatus, Unread};
 use crate::dynamo::item::of_json;
 use crate::error::{Refused, Result};
 use crate::event::CommitId;
+use crate::layout::VerifyProgress;
 use crate::layout::equinox::Equinox;
 use crate::position::Checkpoint;
 use crate::side::Side;
@@ -67,6 +70,7 @@ struct Learnt {
 #[derive(Debug, Clone)]
 pub struct Index {
     of: Of,
+    pace: Pace,
     learnt: Arc<Mutex<Learnt>>,
 }
 
@@ -170,10 +174,18 @@ pub struct IndexProgress {
 
 impl Index {
     pub(crate) fn new(log: Arc<dyn Indexable>) -> Self {
-        Self { of: Of::Chain(log), learnt: Arc::default() }
+        Self { of: Of::Chain(log), pace: Pace::default(), learnt: Arc::default() }
     }
     pub(crate) fn appends(store: Equinox) -> Self {
-        Self { of: Of::Appends(store), learnt: Arc::default() }
+        Self { of: Of::Appends(store), pace: Pace::default(), learnt: Arc::default() }
+    }
+
+    /// Scans of a rebuild by pages of so many items, saved after so many of them.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn scan_by(mut self, items: i32, pages: u32) -> Self {
+        self.pace = Pace { items: Some(items), pages };
+        self
     }
 
     fn side(&self) -> &Side {
@@ -246,7 +258,7 @@ impl Index {
         }
     }
 
-    /// How far the index is.
+    /// How far the index is, and since when the stream has what it lacks: an indexer that stands still shows by that, and by nothing else.
     pub async fn status(&self) -> Result<IndexStatus> {
         match &self.of {
             Of::Chain(log) => status::status(&**log).await,
@@ -256,9 +268,9 @@ impl Index {
 
     /// Reads the whole log and the whole index, and names every difference: commits that one has and the other has not, commits that are
     /// in the index twice or, but for Propulsion's index, before one that they follow. Commits that were appended since it began are not compared.
-    /// `progress` hears the number of items read so far. Holds some 100 bytes of every commit in memory; where the index names streams and
-    /// how far they are, of every stream.
-    pub async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<IndexVerified> {
+    /// `progress` hears the number of items read so far, and about how many there are. Holds up to 250 bytes of every commit and 120
+    /// of every tag in memory; where the index names streams and how far they are, some 100 of every stream.
+    pub async fn verify(&self, progress: &(dyn Fn(&VerifyProgress) + Send + Sync)) -> Result<IndexVerified> {
         match &self.of {
             Of::Chain(log) => compare::verify(&**log, progress).await,
             Of::Appends(store) => equinox::verify(store, progress).await,
@@ -266,11 +278,12 @@ impl Index {
     }
 
     /// Reads the whole log and appends to the index what it lacks, in the order of stamps. Writers and indexers go on meanwhile; checkpoints
-    /// hold. What was appended stays if it is stopped, and another run goes on from there. Holds 16 bytes of every commit, and what lacks.
+    /// hold. If it is stopped, another run within 23 hours goes on where its scan was, and what was appended stays. Holds up to 45 bytes of
+    /// every commit, and 900 of each that lacks.
     pub async fn rebuild(&self, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
         match &self.of {
-            Of::Chain(log) => rebuild::rebuild(&**log, progress).await,
-            Of::Appends(store) => equinox::rebuild(store, progress).await,
+            Of::Chain(log) => rebuild::rebuild(&**log, self.pace, progress).await,
+            Of::Appends(store) => equinox::rebuild(store, self.pace, progress).await,
         }
     }
 }

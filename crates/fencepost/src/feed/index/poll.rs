@@ -36,6 +36,11 @@ pub(super) struct Polled {
     pub(super) moved: bool,
 }
 
+/// Microseconds since 1970.
+pub(super) fn now_of(dynamo: &Dynamo) -> u64 {
+    u64::try_from(dynamo.env().now().as_microsecond()).unwrap_or(0)
+}
+
 /// What came of one shard.
 enum Came {
     Page {
@@ -57,6 +62,7 @@ impl Poller {
     /// A page of every shard that may be read.
     pub(super) async fn poll(&mut self, dynamo: &Dynamo, op: &Op, shards: &mut Shards) -> Result<Polled> {
         let mut polled = Polled::default();
+        let asked = now_of(dynamo);
         if self.described.is_none_or(|at| at.elapsed() >= DESCRIBE) {
             let found = shards.describe(&dynamo.shards(op, &self.stream).await?);
             polled.trimmed.extend(found.lost.iter().map(|shard| format!("shard {shard} is gone, and was not read to its end")));
@@ -74,7 +80,7 @@ impl Poller {
             match came {
                 Came::Page { records, next } => {
                     polled.moved |= !records.is_empty();
-                    shards.paged(&shard, records.len());
+                    shards.paged(&shard, records.len(), asked);
                     match next {
                         Some(cursor) => {
                             self.cursors.insert(shard.clone(), cursor);
@@ -89,10 +95,15 @@ impl Poller {
                 }
                 // Opened again behind what was read.
                 Came::Expired => polled.moved = true,
+                Came::Trimmed if shards.has_only_expired(&shard, asked) => {
+                    polled.moved = true;
+                    tracing::debug!(shard, "what was read last of a shard has expired");
+                    shards.expired(&shard);
+                }
                 // Read on from what is still there.
                 Came::Trimmed => {
                     polled.moved = true;
-                    polled.trimmed.push(format!("records of shard {shard} are gone that were not read"));
+                    polled.trimmed.push(format!("records of shard {shard} are gone, and perhaps not all of them were read"));
                     shards.lost(&shard);
                     self.described = None;
                 }

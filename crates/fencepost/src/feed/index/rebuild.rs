@@ -4,28 +4,36 @@
 //! one that it follows not, if that one landed behind the scan. It was stamped within the hour before, so what is as young is looked after.
 //! Where places order the series, their order is the places' own.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use futures::TryStreamExt;
 use uuid::Uuid;
 
 use super::plan::{HOUR, Turn};
 use super::recent::Rebuilt;
 use super::run::now;
+use super::scan::{PARTS, Pace, Scan};
 use crate::dynamo::Op;
+use crate::dynamo::item::Item;
 use crate::error::{Error, Result};
 use crate::event::CommitId;
 use crate::side::chain::{Indexable, Under};
 use crate::side::epoch::{Epoch, Indexed, Mark, Span};
 use crate::side::notice::{Notice, split};
+use crate::side::scan::Begun;
 use crate::units::Units;
 
 /// How far a rebuild has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct RebuildProgress {
-    /// Items of the log that were read.
+    /// Items of the log that were read, by an earlier run as well that was stopped.
     pub items: u64,
+    /// About how many there are, where the table tells: it counts every six hours or so.
+    pub about: Option<u64>,
+    /// Those that an earlier run had read.
+    pub resumed: u64,
+    /// Why what an earlier run had read is of no use, where there was one.
+    pub dropped: Option<String>,
     /// Commits that the index lacks, as far as is known.
     pub lacking: u64,
     /// Those that were appended to it.
@@ -36,15 +44,26 @@ pub struct RebuildProgress {
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct IndexRebuilt {
-    /// Items of the log that were read.
+    /// Items of the log that were read, by an earlier run as well that was stopped.
     pub items: u64,
+    /// Those that an earlier run had read.
+    pub resumed: u64,
+    /// Why what an earlier run had read was of no use, where there was one.
+    pub dropped: Option<String>,
+    /// Homes of commits that cannot be read, and are not in the index: [`super::Index::verify`] names them.
+    pub unreadable: u64,
     /// Commits that were appended to the index.
     pub appended: u64,
     /// Epochs that hold them.
     pub epochs: u64,
+    /// Whether the index says still that records may have been lost: found since the rebuild began, or a home cannot be read.
+    pub trimmed: bool,
     /// What it cost.
     pub units: Units,
 }
+
+/// What a home tells: its place, where places order the series, and the entry; none where it cannot be read.
+type Home = Option<(String, Indexed)>;
 
 /// What the index lacks, in the order in which it is appended.
 type Lacking = BTreeMap<Turn, Indexed>;
@@ -70,41 +89,55 @@ impl Known {
     }
 }
 
-pub(super) async fn rebuild(log: &dyn Indexable, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
+pub(super) async fn rebuild(log: &dyn Indexable, pace: Pace, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
     let op = log.dynamo().long_op();
+    let mut known = Known { last: None, commits: HashSet::new() };
+    let begun = begin(log, &op, &mut known).await?;
+    let mut scan: Scan<'_, Home> = Scan::open(log.side(), &op, log.homes(), pace, begun).await?;
+    let about = log.dynamo().about_items(&op, &[log.homes()]).await;
+    let mut so_far =
+        RebuildProgress { about, resumed: scan.earlier.items, dropped: scan.earlier.dropped.clone(), ..RebuildProgress::default() };
+    let lacks = |item: &Item| match log.home(item) {
+        Ok(home) => {
+            home.and_then(indexed).filter(|(_, entry)| !known.commits.contains(&entry.commit)).map(|(turn, entry)| Some((turn.0, entry)))
+        }
+        // What cannot be read is for `verify` to name.
+        Err(_) => Some(None),
+    };
+    let look = |items: &[Item]| items.iter().filter_map(&lacks).collect();
+    scan.run(look, |items, lacking| progress(&RebuildProgress { items, lacking, ..so_far.clone() })).await?;
+    (so_far.items, so_far.lacking) = (scan.items(), 0);
+    let found = scan.take();
+    let unreadable = found.iter().filter(|home| home.is_none()).count() as u64;
+    let turn = |(place, entry): (String, Indexed)| ((place, entry.stamp, entry.commit), entry);
+    let mut lacking: Lacking = found.into_iter().flatten().map(turn).collect();
+    known.read_on(log, &op).await?;
+    let (writer, begun) = (log.dynamo().env().new_id(), scan.begun.clone());
+    let mut rebuild = Rebuild { log, op: &op, known, writer, span: None, begun, unreadable, epochs: 0 };
+    rebuild.complete(&mut lacking).await?;
+    rebuild.append(lacking, &mut so_far, progress).await?;
+    scan.finish().await;
+    let trimmed = rebuild.known.last.as_ref().is_some_and(|last| last.gap.is_some());
+    let RebuildProgress { items, resumed, dropped, appended, .. } = so_far;
+    Ok(IndexRebuilt { items, resumed, dropped, unreadable, appended, epochs: rebuild.epochs, trimmed, units: op.units() })
+}
+
+/// What must be known from before the scan.
+async fn begin(log: &dyn Indexable, op: &Op, known: &mut Known) -> Result<Begun> {
+    let dynamo = log.dynamo();
     let began = now(log);
-    let mut so_far = RebuildProgress::default();
     // What a shard held that is gone before the scan begins, the scan finds. An indexer's rights are not needed for a rebuild.
-    let stream = log.dynamo().stream_of(&op, log.log_table()).await.ok();
+    let stream = dynamo.stream_of(op, log.log_table()).await.ok();
     let described = match &stream {
-        Some(stream) => log.dynamo().shards(&op, stream).await.ok(),
+        Some(stream) => dynamo.shards(op, stream).await.ok(),
         None => None,
     };
-    let described: Option<HashSet<String>> = described.map(|shards| shards.into_iter().map(|shard| shard.id).collect());
-    let mut known = Known { last: None, commits: HashSet::new() };
-    known.read_on(log, &op).await?;
-    let before: HashSet<String> = known.last.iter().flat_map(|last| last.shards.keys().cloned()).collect();
-    let mut lacking = Lacking::new();
-    let mut pages = log.homes(&op);
-    while let Some(items) = pages.try_next().await? {
-        so_far.items += items.len() as u64;
-        for item in &items {
-            // What cannot be read is for `verify` to name.
-            if let Some((turn, entry)) = log.home(item).ok().flatten().and_then(indexed)
-                && !known.commits.contains(&entry.commit)
-            {
-                lacking.insert(turn, entry);
-            }
-        }
-        so_far.lacking = lacking.len() as u64;
-        progress(&so_far);
-    }
-    known.read_on(log, &op).await?;
-    let writer = log.dynamo().env().new_id();
-    let mut rebuild = Rebuild { log, op: &op, known, writer, span: None, stream, before, described, epochs: 0 };
-    rebuild.complete(&mut lacking, began).await?;
-    rebuild.append(lacking, &mut so_far, progress).await?;
-    Ok(IndexRebuilt { items: so_far.items, appended: so_far.appended, epochs: rebuild.epochs, units: op.units() })
+    known.read_on(log, op).await?;
+    let there: Option<HashSet<String>> = described.map(|shards| shards.into_iter().map(|shard| shard.id).collect());
+    let named = known.last.iter().flat_map(|last| last.shards.keys());
+    let gone: BTreeSet<String> = named.filter(|id| there.as_ref().is_some_and(|there| !there.contains(*id))).cloned().collect();
+    let gap = known.last.as_ref().and_then(|last| last.gap);
+    Ok(Begun { id: dynamo.env().new_id(), began, parts: PARTS, incarnation: log.incarnation(), stream, gone, gap })
 }
 
 struct Rebuild<'a> {
@@ -114,20 +147,18 @@ struct Rebuild<'a> {
     writer: Uuid,
     /// What it put that may come again by the stream.
     span: Option<Span>,
-    /// The table's stream before the scan began, where that could be asked.
-    stream: Option<String>,
-    /// The shards that the chain named before the scan began.
-    before: HashSet<String>,
-    /// The shards that the stream knew before the scan began, where that could be asked.
-    described: Option<HashSet<String>>,
+    /// What was known before the scan, of its first run.
+    begun: Begun,
+    /// Homes that cannot be read.
+    unreadable: u64,
     epochs: u64,
 }
 
 impl Rebuild<'_> {
     /// Adds what young commits follow and the scan did not meet.
-    async fn complete(&self, lacking: &mut Lacking, began: u64) -> Result<()> {
+    async fn complete(&self, lacking: &mut Lacking) -> Result<()> {
         // Where stamps are not ours, any may be young.
-        let young = if self.log.counts_events() { 0 } else { began.saturating_sub(HOUR) };
+        let young = if self.log.counts_events() { 0 } else { self.begun.began.saturating_sub(HOUR) };
         let mut met: HashSet<CommitId> = lacking.keys().map(|(_, _, commit)| *commit).collect();
         let end = |entry: &Indexed| (entry.home.0.key(&entry.namespace), entry.home.1);
         let ends: HashSet<(String, u64)> = lacking.values().map(end).collect();
@@ -201,8 +232,7 @@ impl Rebuild<'_> {
         loop {
             // What an indexer was quicker with.
             entries.retain(|entry| !self.known.commits.contains(&entry.commit));
-            let gap = self.known.last.as_ref().and_then(|last| last.gap);
-            if entries.is_empty() && gap.is_none() && !self.is_other_stream() {
+            if entries.is_empty() && !self.heals() && !self.is_other_stream() {
                 return Ok(());
             }
             let epoch = self.epoch(&entries)?;
@@ -221,16 +251,21 @@ impl Rebuild<'_> {
         }
     }
 
+    /// Whether the chain says that records were lost, and the scan has found all of them: not those of which it was said since it began.
+    fn heals(&self) -> bool {
+        let gap = self.known.last.as_ref().and_then(|last| last.gap);
+        gap.is_some() && gap == self.begun.gap && self.unreadable == 0
+    }
+
     /// A shard that came since is not known yet, but one that is in the chain and was not described is gone.
     fn still_there(&self, marks: &BTreeMap<String, Mark>) -> BTreeMap<String, Mark> {
-        let there = |id: &String| !self.before.contains(id) || self.described.as_ref().is_none_or(|all| all.contains(id));
-        marks.iter().filter(|(id, _)| there(id)).map(|(id, mark)| (id.clone(), mark.clone())).collect()
+        marks.iter().filter(|(id, _)| !self.begun.gone.contains(*id)).map(|(id, mark)| (id.clone(), mark.clone())).collect()
     }
 
     /// Whether the chain was built from another stream than the table has now.
     fn is_other_stream(&self) -> bool {
         let built_from = self.known.last.as_ref().and_then(|last| last.stream.as_ref());
-        self.stream.is_some() && built_from.is_some() && built_from != self.stream.as_ref()
+        self.begun.stream.is_some() && built_from.is_some() && built_from != self.begun.stream.as_ref()
     }
 
     /// What may come again by the stream, this epoch included.
@@ -256,16 +291,20 @@ impl Rebuild<'_> {
             number,
             time: now(self.log),
             writer: self.writer,
-            stream: last.map_or_else(|| self.stream.clone(), |last| last.stream.clone()),
+            stream: last.map_or_else(|| self.begun.stream.clone(), |last| last.stream.clone()),
             shards: last.map(|last| self.still_there(&last.shards)).unwrap_or_default(),
             ids: last.map(|last| last.ids.clone()).unwrap_or_default(),
             rebuilt: others.collect(),
             gap,
+            // All that had been written before the scan is in the index once all is appended.
+            looked: last.map_or(self.begun.began, |last| last.looked),
             entries: Vec::new(),
         };
         let count = if entries.is_empty() { 0 } else { template.cut(entries, template.ids.len()) };
         let all = count == entries.len();
-        let mut epoch = Epoch { entries: entries[..count].to_vec(), gap: template.gap.filter(|_| !all), ..template };
+        let looked = if all { template.looked.max(self.begun.began) } else { template.looked };
+        let gap = template.gap.filter(|_| !(all && self.heals()));
+        let mut epoch = Epoch { entries: entries[..count].to_vec(), gap, looked, ..template };
         let span = self.spanned(&epoch);
         epoch.rebuilt.extend(span);
         if count == 0 && !all {

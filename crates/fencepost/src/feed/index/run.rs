@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use super::mutation::Mutation;
 use super::plan::{Earlier, Overdue, Plan, Ready, Stamps, Want};
-use super::poll::Poller;
+use super::poll::{Poller, now_of};
 use super::recent::{Rebuilt, Since};
-use super::shards::Shards;
+use super::shards::{FORGETS, QUIET, Shards};
 use super::{IndexOptions, IndexProgress, Learnt, Until};
 use crate::dynamo::Op;
 use crate::dynamo::records::Record;
@@ -25,8 +26,6 @@ use crate::side::notice::{Notice, split};
 
 /// Slots looked up at a time.
 const AT_ONCE: usize = 16;
-/// A page without records does not say that there are none: only so many rounds of them do.
-pub(super) const QUIET: u32 = 3;
 /// As long as commits wait for records that are on their way, it takes so many.
 const QUIET_WAITING: u32 = 30;
 /// After an error that may pass, the indexer begins again from the chain: after this, twice as long each time …
@@ -35,8 +34,8 @@ pub(super) const AGAIN: Duration = Duration::from_millis(500);
 pub(super) const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 /// What a rebuild put may come again by the stream for a day.
 pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
-/// What lies unread in a shard for longer than this may be gone.
-const FORGETS: u64 = 23 * super::plan::HOUR;
+/// With nothing to put, that somebody looked is said so often: nothing that is younger can be lost.
+pub(super) const LOOKED: u64 = super::plan::HOUR;
 
 /// How a run from the chain's end came to its own end.
 enum End {
@@ -111,6 +110,8 @@ struct Session<'a> {
     gap: Option<u64>,
     /// As the last epoch has it.
     known_gap: Option<u64>,
+    /// As the last epoch has it.
+    known_looked: u64,
     /// As the last epoch has them.
     marks: BTreeMap<String, Mark>,
 }
@@ -136,11 +137,12 @@ impl<'a> Session<'a> {
             op,
             learnt: runner.learnt,
             poller: Poller::new(stream),
-            plan: Plan::new(Shards::default(), HashSet::new(), stamps, runner.options.mutation),
+            plan: Plan::new(Shards::unknown(now), HashSet::new(), stamps, runner.options.mutation),
             number: last.as_ref().map_or(0, |epoch| epoch.number),
             rebuilt: last.as_ref().map(|epoch| Rebuilt::young(&epoch.rebuilt, now)).unwrap_or_default(),
             gap: last.as_ref().and_then(|epoch| epoch.gap),
             known_gap: last.as_ref().and_then(|epoch| epoch.gap),
+            known_looked: last.as_ref().map_or(now, |epoch| epoch.looked),
             marks: BTreeMap::new(),
         };
         let Some(last) = last else { return Ok(session) };
@@ -148,11 +150,11 @@ impl<'a> Session<'a> {
         listed.extend(learnt.rebuilt.commits(log, &session.op, &session.rebuilt).await?);
         let same = last.stream.as_ref().is_none_or(|stream| *stream == session.poller.stream);
         // What another stream says of its shards is of no use; what a rebuild put comes by any.
-        let shards = if same { Shards::resume(&last.shards) } else { Shards::default() };
+        let shards = if same { Shards::resume(&last.shards, last.looked) } else { Shards::unknown(now) };
         if !same {
             session.trimmed(now, "the table has another stream than the index was built from");
-        } else if last.time + FORGETS < now && shards.has_unread() {
-            session.trimmed(now, "the last epoch is about a day old, and of a shard that it names nothing was read yet");
+        } else if last.looked + FORGETS < now && shards.has_unread() {
+            session.trimmed(now, &unlooked(last.looked, now));
         }
         session.plan = Plan::new(shards, listed, stamps, runner.options.mutation);
         session.marks = if same { last.shards } else { BTreeMap::new() };
@@ -168,7 +170,7 @@ impl<'a> Session<'a> {
             appended.mark_unchanged();
             let moved = self.poll(log).await?;
             self.look_up(log, Look::First).await?;
-            let put = self.put(runner, !moved).await?;
+            let put = self.put(runner, !moved && quiet + 1 >= QUIET).await?;
             if put.is_none() {
                 return Ok(End::Lost);
             }
@@ -228,11 +230,14 @@ impl<'a> Session<'a> {
         Ok(polled.moved)
     }
 
-    /// Said loudly, and kept in the chain until a rebuild.
+    /// Said loudly, and kept in the chain until a rebuild that began later.
     fn trimmed(&mut self, now: u64, what: &str) {
-        tracing::error!(stream = self.poller.stream, "{what}: commits may be missing from the index; run `fencepost index rebuild`");
+        tracing::error!(
+            stream = self.poller.stream,
+            "{what}: commits may be missing from the index; `fencepost index verify` tells which, `fencepost index rebuild` appends them"
+        );
         metrics::counter!("fencepost_index_trimmed_total").increment(1);
-        self.gap = self.gap.or(Some(now));
+        self.gap = Some(now);
     }
 
     /// Room for what comes behind commits that wait for what never came.
@@ -344,8 +349,10 @@ impl<'a> Session<'a> {
         let mut any = false;
         while self.plan.may_put() {
             let bare = self.plan.queue().is_empty();
-            // Without commits only if shards came or went, so that a later run knows which of them are new; or if records were lost.
-            if bare && !(idle && (self.shards_changed() || self.gap != self.known_gap)) {
+            // Without commits only if shards came or went, so that a later run knows which of them are new; if records were lost; or, now and
+            // then, to say that nothing was unread.
+            let unsaid = || self.gap != self.known_gap || self.plan.shards.looked() > self.known_looked + LOOKED;
+            if bare && !(idle && (self.shards_changed() || unsaid())) {
                 break;
             }
             let log = runner.log;
@@ -358,6 +365,7 @@ impl<'a> Session<'a> {
                 ids: Vec::new(),
                 rebuilt: Rebuilt::young(&self.rebuilt, now(log)),
                 gap: self.gap,
+                looked: self.plan.shards.looked(),
                 entries: Vec::new(),
             };
             let entries: Vec<Indexed> = self.plan.queue().iter().take(20_000).filter_map(indexed).collect();
@@ -371,7 +379,7 @@ impl<'a> Session<'a> {
             }
             any |= !bare;
             self.number = epoch.number;
-            (self.marks, self.known_gap) = (epoch.shards, epoch.gap);
+            (self.marks, self.known_gap, self.known_looked) = (epoch.shards, epoch.gap, epoch.looked);
             self.put_done(runner, &taken);
         }
         Ok(Some(any))
@@ -429,6 +437,18 @@ pub(super) fn indexed(ready: &Ready) -> Option<Indexed> {
     Some(Indexed::new(namespace.into(), ready.commit, ready.stamp, (home, ready.home.1), slots, ready.types.clone(), Some(ready.events)))
 }
 
+/// What is known, and what is not, where nobody has looked at the stream for about a day.
+pub(super) fn unlooked(looked: u64, now: u64) -> String {
+    let time = |micros: u64| i64::try_from(micros).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+    let (from, to) = (time(looked), time(now.saturating_sub(FORGETS)));
+    let time = |time: Option<Timestamp>| time.map_or("?".into(), |time| format!("{time:.0}"));
+    format!(
+        "nobody looked at the stream since {}, and it keeps a day: what was written up to {}, if anything was, may be gone",
+        time(from),
+        time(to)
+    )
+}
+
 pub(super) fn now(log: &dyn Indexable) -> u64 {
-    u64::try_from(log.dynamo().env().now().as_microsecond()).unwrap_or(0)
+    now_of(log.dynamo())
 }

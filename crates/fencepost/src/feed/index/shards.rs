@@ -8,6 +8,10 @@ use crate::side::epoch::Mark;
 
 /// Streams forget after a day.
 const DAY: u64 = 24 * 3_600_000_000;
+/// What lies unread in a shard for longer than this may be gone.
+pub(crate) const FORGETS: u64 = 23 * 3_600_000_000;
+/// A page without records does not say that there are none: only so many rounds of them do.
+pub(crate) const QUIET: u32 = 3;
 /// How much is held of what cannot be put yet, and remembered of what was.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
@@ -36,6 +40,8 @@ impl Default for Bounds {
 #[derive(Debug, Default)]
 pub(crate) struct Shards {
     all: BTreeMap<String, Reading>,
+    /// Nothing was unread that had been written before this, when reading began.
+    floor: u64,
     pub(crate) bounds: Bounds,
 }
 
@@ -44,12 +50,22 @@ struct Reading {
     parent: Option<String>,
     /// All up to here is in the index.
     done: Option<Sequence>,
+    /// Its last record, where it is closed.
+    last: Option<Sequence>,
     /// This run has read up to here.
     read: Option<Sequence>,
     /// The chain's writer had read up to here, and this run has not yet.
     reach: Option<Sequence>,
     /// When the last record read was written: what is unread is not older.
     at: u64,
+    /// When the record was written behind which it is read on, in an earlier run perhaps; 0: not known.
+    read_at: u64,
+    /// Nothing of it is unread that was written before this: a later record was read, or none was there.
+    looked: u64,
+    /// So many pages in a row brought nothing.
+    empty: u32,
+    /// The record behind which it should be read on has expired: it is read on from the oldest that is there.
+    expired: Option<Sequence>,
     /// Records beyond the number, each with its commit; runs of those that do not count are one.
     beyond: VecDeque<(Sequence, Option<CommitId>)>,
     /// The last page brought nothing.
@@ -58,6 +74,13 @@ struct Reading {
     ended: bool,
     /// … and all of it is in the index.
     finished: bool,
+}
+
+impl Reading {
+    /// Whether it was closed when it was last described, and its last record was read.
+    fn has_its_last(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| self.read.as_ref().or(self.done.as_ref()) >= Some(last))
+    }
 }
 
 /// What a look at the stream's shards brought.
@@ -70,15 +93,24 @@ pub(crate) struct Found {
 }
 
 impl Shards {
-    /// As an epoch left them.
-    pub(crate) fn resume(marks: &BTreeMap<String, Mark>) -> Self {
+    /// None is known. All that the stream has is unread, and that may be a day old.
+    pub(crate) fn unknown(now: u64) -> Self {
+        Self { floor: now.saturating_sub(DAY), ..Self::default() }
+    }
+
+    /// As an epoch left them, when nothing was unread that had been written before `looked`.
+    pub(crate) fn resume(marks: &BTreeMap<String, Mark>, looked: u64) -> Self {
         let reading = |mark: &Mark| match mark {
-            Mark::Finished => Reading { ended: true, finished: true, ..Reading::default() },
-            Mark::At { done, read } => {
-                Reading { done: done.clone(), reach: read.clone().filter(|read| Some(read) > done.as_ref()), ..Reading::default() }
-            }
+            Mark::Finished => Reading { ended: true, finished: true, looked, ..Reading::default() },
+            Mark::At { done, read, at } => Reading {
+                done: done.clone(),
+                reach: read.clone().filter(|read| Some(read) > done.as_ref()),
+                read_at: at.unwrap_or(0),
+                looked,
+                ..Reading::default()
+            },
         };
-        Self { all: marks.iter().map(|(id, mark)| (id.clone(), reading(mark))).collect(), bounds: Bounds::default() }
+        Self { all: marks.iter().map(|(id, mark)| (id.clone(), reading(mark))).collect(), floor: looked, bounds: Bounds::default() }
     }
 
     /// With other bounds than those of real streams.
@@ -87,16 +119,40 @@ impl Shards {
         Self { bounds, ..self }
     }
 
-    /// Whether there is a shard of which nothing is in the index: what it has lost does not show.
+    /// Whether there is a shard of which nothing is in the index, or was one that follows one which is: what it has lost does not show.
     pub(crate) fn has_unread(&self) -> bool {
-        self.all.is_empty() || self.all.values().any(|reading| !reading.finished && reading.done.is_none())
+        self.all.is_empty() || self.all.values().any(|reading| reading.finished || reading.done.is_none())
+    }
+
+    /// Nothing is unread that was written before this: whatever was lost unread was written later.
+    pub(crate) fn looked(&self) -> u64 {
+        let unread = self.all.iter().filter(|(id, reading)| !reading.ended || !self.is_followed(id));
+        unread.map(|(_, reading)| reading.looked).min().unwrap_or(self.floor)
+    }
+
+    /// Whether what a shard says is gone was read: its last record was; or the last that was read is past a day itself, and less than a day ago
+    /// nothing was behind that, so that what came since is still there.
+    pub(crate) fn has_only_expired(&self, shard: &str, now: u64) -> bool {
+        let expired = |reading: &Reading| reading.read_at > 0 && reading.read_at + FORGETS < now && reading.looked + FORGETS > now;
+        self.all.get(shard).is_some_and(|reading| reading.reach.is_none() && (reading.has_its_last() || expired(reading)))
+    }
+
+    /// It is read on from the oldest record that is there.
+    pub(crate) fn expired(&mut self, shard: &str) {
+        if let Some(reading) = self.all.get_mut(shard) {
+            reading.expired = reading.read.clone().or_else(|| reading.done.clone());
+        }
     }
 
     /// What an epoch says of them.
     pub(crate) fn marks(&self) -> BTreeMap<String, Mark> {
         let mark = |reading: &Reading| match reading.finished {
             true => Mark::Finished,
-            false => Mark::At { done: reading.done.clone(), read: reading.read.clone().max(reading.reach.clone()) },
+            false => Mark::At {
+                done: reading.done.clone(),
+                read: reading.read.clone().max(reading.reach.clone()),
+                at: (reading.read_at > 0).then_some(reading.read_at),
+            },
         };
         self.all.iter().map(|(id, reading)| (id.clone(), mark(reading))).collect()
     }
@@ -113,18 +169,22 @@ impl Shards {
                 at = there.get(parent).and_then(|shard| shard.parent.as_deref());
             }
         }
+        let since = self.looked();
         for shard in described {
             if let Some(known) = self.all.get_mut(&shard.id) {
-                known.parent = shard.parent.clone();
+                (known.parent, known.last) = (shard.parent.clone(), shard.last.clone());
             } else if !forebears.contains(&shard.id) {
                 found.new += 1;
-                self.all.insert(shard.id.clone(), Reading { parent: shard.parent.clone(), ..Reading::default() });
+                // What it has was written behind what its parent had.
+                let parent = shard.parent.as_ref().and_then(|parent| self.all.get(parent));
+                let looked = parent.map_or(since, |parent| parent.looked);
+                self.all.insert(shard.id.clone(), Reading { parent: shard.parent.clone(), looked, ..Reading::default() });
             }
         }
         let parents: BTreeSet<String> = self.all.values().filter_map(|reading| reading.parent.clone()).collect();
         self.all.retain(|id, reading| {
             let gone = !there.contains_key(id.as_str());
-            if gone && !reading.ended {
+            if gone && !reading.ended && !reading.has_its_last() {
                 found.lost.push(id.clone());
             }
             // Of one that is gone nothing more can come; one whose child is known need not be remembered.
@@ -177,10 +237,14 @@ impl Shards {
         self.all.values().flat_map(|reading| &reading.beyond).filter_map(|(_, commit)| *commit).collect()
     }
 
-    /// A page came, of so many records.
-    pub(crate) fn paged(&mut self, shard: &str, records: usize) {
+    /// A page came that was asked for at this time, of so many records.
+    pub(crate) fn paged(&mut self, shard: &str, records: usize, asked: u64) {
         if let Some(reading) = self.all.get_mut(shard) {
             reading.drained = records == 0;
+            reading.empty = if records == 0 { reading.empty.saturating_add(1) } else { 0 };
+            if reading.empty >= QUIET {
+                reading.looked = reading.looked.max(asked);
+            }
         }
     }
 
@@ -190,8 +254,9 @@ impl Shards {
 
     /// From where on to read this shard.
     pub(crate) fn start(&self, shard: &str) -> Start {
-        let at = self.all.get(shard).and_then(|reading| reading.read.clone().or_else(|| reading.done.clone()));
-        at.map_or(Start::Oldest, Start::After)
+        let Some(reading) = self.all.get(shard) else { return Start::Oldest };
+        let at = reading.read.clone().or_else(|| reading.done.clone());
+        at.filter(|at| reading.expired.as_ref() != Some(at)).map_or(Start::Oldest, Start::After)
     }
 
     /// A record was read; whether it is one that was not read before, since a page may come twice.
@@ -201,6 +266,7 @@ impl Shards {
             return false;
         }
         reading.at = reading.at.max(at);
+        (reading.read_at, reading.looked) = (reading.read_at.max(at), reading.looked.max(at));
         reading.read = Some(sequence.clone());
         reading.reach.take_if(|reach| *reach <= sequence);
         match (reading.beyond.back_mut(), commit) {
@@ -262,8 +328,101 @@ impl Shards {
         now != *known
     }
 
-    /// How long ago the record was written that was read last, of the shard that is furthest behind; none before any was read.
+    /// When the record was written that was read last, of the shard that is furthest behind; none where no more was to be read of any.
     pub(crate) fn behind(&self) -> Option<u64> {
-        self.all.values().filter(|reading| !reading.ended && reading.at > 0).map(|reading| reading.at).min()
+        self.all.values().filter(|reading| !reading.ended && !reading.drained && reading.at > 0).map(|reading| reading.at).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = DAY / 24;
+
+    fn sequence(n: u64) -> Sequence {
+        Sequence::new(n.to_string())
+    }
+    fn shard(id: &str, parent: Option<&str>, last: Option<u64>) -> Shard {
+        Shard { id: id.into(), parent: parent.map(str::to_owned), last: last.map(sequence) }
+    }
+    /// A shard of which record 7 was read, which was written at that time.
+    fn read_at(at: u64) -> Shards {
+        let mut shards = Shards::unknown(at);
+        shards.describe(&[shard("a", None, None)]);
+        shards.read("a", sequence(7), at, None);
+        shards.settle(|_| true);
+        shards
+    }
+    fn empty_pages(shards: &mut Shards, pages: u32, asked: u64) {
+        (0..pages).for_each(|_| shards.paged("a", 0, asked));
+    }
+
+    #[test]
+    fn what_expired_behind_a_look_was_read_and_what_nobody_looked_at_may_not_have_been() {
+        let began = 100 * DAY;
+        let later = |hours: u64| began + hours * HOUR;
+        // The record itself is an hour old: it cannot have expired.
+        assert!(!read_at(began).has_only_expired("a", later(1)));
+        // It has, and nobody has looked since: something may have come behind it.
+        assert!(!read_at(began).has_only_expired("a", later(25)));
+        let mut shards = read_at(began);
+        empty_pages(&mut shards, 2, later(10));
+        assert!(!shards.has_only_expired("a", later(25)), "two empty pages say nothing");
+        empty_pages(&mut shards, 1, later(10));
+        assert!(shards.has_only_expired("a", later(25)), "what came in the last 15 hours is still there");
+        assert!(!shards.has_only_expired("a", later(34)), "what came in the hour after the look is not");
+        // A later run knows as much, and asks for the oldest then.
+        let mut later_run = Shards::resume(&shards.marks(), shards.looked());
+        assert!(later_run.has_only_expired("a", later(25)));
+        assert_eq!(later_run.start("a"), Start::After(sequence(7)));
+        later_run.expired("a");
+        assert_eq!(later_run.start("a"), Start::Oldest);
+        assert!(!later_run.read("a", sequence(7), began, None), "what was read is not taken twice");
+        assert!(later_run.read("a", sequence(8), later(20), None));
+        assert_eq!(later_run.start("a"), Start::After(sequence(8)));
+    }
+
+    #[test]
+    fn what_the_last_writer_had_read_beyond_its_number_must_come_again() {
+        let marks = [("a".into(), Mark::At { done: Some(sequence(7)), read: Some(sequence(9)), at: Some(100 * DAY) })].into();
+        let shards = Shards::resume(&marks, 101 * DAY);
+        assert!(!shards.has_only_expired("a", 101 * DAY + 2 * HOUR));
+    }
+
+    #[test]
+    fn a_closed_shard_whose_last_record_was_read_has_lost_nothing() {
+        let now = 109 * DAY;
+        for (last, lost) in [(Some(7), false), (Some(8), true), (None, true)] {
+            let mut shards = read_at(100 * DAY);
+            shards.describe(&[shard("a", None, last), shard("b", Some("a"), None)]);
+            assert_eq!(shards.has_only_expired("a", now), !lost, "{last:?}");
+            assert_eq!(!shards.describe(&[shard("b", Some("a"), None)]).lost.is_empty(), lost, "{last:?}");
+        }
+    }
+
+    #[test]
+    fn a_shard_that_drained_does_not_count_as_behind() {
+        let mut shards = read_at(100 * DAY);
+        shards.paged("a", 1, 100 * DAY);
+        assert_eq!(shards.behind(), Some(100 * DAY));
+        shards.describe(&[shard("a", None, None), shard("b", None, None)]);
+        shards.read("b", sequence(9), 101 * DAY, None);
+        shards.paged("a", 0, 101 * DAY);
+        shards.paged("b", 1, 101 * DAY);
+        assert_eq!(shards.behind(), Some(101 * DAY), "one shard idles, and the other is being read");
+    }
+
+    /// Of a child nothing is known but that it came behind its parent.
+    #[test]
+    fn nobody_has_looked_at_a_child_for_as_long_as_at_its_parent() {
+        let mut shards = read_at(100 * DAY);
+        empty_pages(&mut shards, QUIET, 101 * DAY);
+        shards.ended("a");
+        shards.settle(|_| true);
+        assert_eq!(shards.looked(), 101 * DAY);
+        assert!(shards.has_unread(), "what follows it is not known yet");
+        shards.describe(&[shard("a", None, None), shard("b", Some("a"), None)]);
+        assert_eq!(shards.looked(), 101 * DAY);
     }
 }

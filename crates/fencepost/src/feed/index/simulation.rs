@@ -189,13 +189,13 @@ impl World {
 
     fn start(&mut self, which: usize) {
         let (marks, ids) = self.chain.last().map(|link| (link.marks.clone(), link.ids.clone())).unwrap_or_default();
-        let shards = Shards::resume(&marks).within(self.bounds);
+        let shards = Shards::resume(&marks, 0).within(self.bounds);
         let plan = Plan::new(shards, ids.into_iter().collect(), Stamps::Drawn, self.mutation);
         self.indexers[which] = Some(Indexer { plan, number: self.chain.len() });
     }
 
     fn described(&self) -> Vec<Shard> {
-        self.shards.iter().map(|(id, shelf)| Shard { id: id.clone(), parent: shelf.parent.clone() }).collect()
+        self.shards.iter().map(|(id, shelf)| Shard { id: id.clone(), parent: shelf.parent.clone(), last: None }).collect()
     }
 
     /// One turn of an indexer: a page of one shard, what it wants, and perhaps a put. Whether anything moved.
@@ -255,7 +255,7 @@ impl World {
         for (at, (written, notice)) in shelf.records[..to].iter().enumerate().skip(from) {
             indexer.plan.take(shard, Sequence::new(at.to_string()), *written, Some(notice.clone()));
         }
-        indexer.plan.shards.paged(shard, to - behind);
+        indexer.plan.shards.paged(shard, to - behind, 0);
         let ends = shelf.closed && to == shelf.records.len();
         if ends {
             indexer.plan.shards.ended(shard);
@@ -406,7 +406,7 @@ fn with_little_room_every_commit_is_indexed_once_all_the_same() {
 fn a_commit_that_never_becomes_ready_does_not_stop_its_shard() {
     let bounds = Bounds { soft: 6, hard: 12, most: 24, short: 2, page: 3, remembered: 8 };
     let mut plan = Plan::new(Shards::default().within(bounds), std::collections::HashSet::new(), Stamps::Drawn, None);
-    plan.shards.describe(&[Shard { id: "s".into(), parent: None }]);
+    plan.shards.describe(&[Shard { id: "s".into(), parent: None, last: None }]);
     let began = 1_767_225_600_000_000;
     let notice = |n: u64, slots: &[(String, u64)]| Notice {
         commit: CommitId(Uuid::from_u128(u128::from(n) + 1)),
@@ -447,7 +447,7 @@ fn a_commit_that_never_becomes_ready_does_not_stop_its_shard() {
 fn what_lies_beyond_the_numbers_fits_an_epoch_however_many_shards_there_are() {
     for count in [1, 3, 24, 200] {
         let mut shards = Shards::default();
-        let described: Vec<Shard> = (0..count).map(|n| Shard { id: format!("s{n}"), parent: None }).collect();
+        let described: Vec<Shard> = (0..count).map(|n| Shard { id: format!("s{n}"), parent: None, last: None }).collect();
         shards.describe(&described);
         let mut sequence = 0;
         loop {
@@ -460,7 +460,7 @@ fn what_lies_beyond_the_numbers_fits_an_epoch_however_many_shards_there_are() {
                     sequence += 1;
                     shards.read(&shard, Sequence::new(sequence.to_string()), sequence, Some(CommitId(Uuid::from_u128(sequence.into()))));
                 }
-                shards.paged(&shard, limit);
+                shards.paged(&shard, limit, 0);
             }
         }
         let ids = shards.beyond();
@@ -471,7 +471,7 @@ fn what_lies_beyond_the_numbers_fits_an_epoch_however_many_shards_there_are() {
 #[test]
 fn what_follows_a_shard_that_ended_counts_as_unread_before_it_is_described() {
     let mut shards = Shards::default();
-    let shard = |id: &str, parent: Option<&str>| Shard { id: id.into(), parent: parent.map(str::to_owned) };
+    let shard = |id: &str, parent: Option<&str>| Shard { id: id.into(), parent: parent.map(str::to_owned), last: None };
     shards.describe(&[shard("a", None), shard("b", None)]);
     let began = 1_767_225_600_000_000;
     shards.read("a", Sequence::new("1"), began, None);

@@ -1,10 +1,17 @@
-//! How far the index is, by one read of its last epoch.
+//! How far the index is, by one read of its last epoch; and what it lacks of the stream, by a look at that.
+
+use std::collections::HashSet;
 
 use jiff::Timestamp;
 
+use super::poll::{Poller, now_of};
+use super::recent::Rebuilt;
+use super::shards::{QUIET, Shards};
+use crate::dynamo::records::Record;
+use crate::dynamo::{Dynamo, Op};
 use crate::error::Result;
 use crate::side::chain::Indexable;
-use crate::side::epoch::Mark;
+use crate::side::epoch::{Epoch, Mark};
 use crate::units::Units;
 
 /// How far the index is.
@@ -21,10 +28,25 @@ pub struct IndexStatus {
     pub shards: Vec<ShardStatus>,
     /// Commits in the index whose records lie beyond a shard's number.
     pub beyond: u64,
-    /// When it was found that records were lost before they were read. A rebuild clears it.
+    /// When it was found that records may have been lost before they were read. A rebuild clears it.
     pub trimmed: Option<Timestamp>,
+    /// What the stream has that the index lacks.
+    pub unread: Unread,
     /// What it cost.
     pub units: Units,
+}
+
+/// What the table's stream has that the index lacks: with an indexer at work nothing, or what is a moment old.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Unread {
+    /// Nothing.
+    Nothing,
+    /// The oldest of it was written then. If that is long ago, nobody indexes; after a day it is gone.
+    Since(Timestamp),
+    /// The stream cannot be read, or is another than the index was built from: why.
+    Unknown(String),
 }
 
 /// How far a shard is.
@@ -44,10 +66,14 @@ pub struct ShardStatus {
 pub(super) async fn status(log: &dyn Indexable) -> Result<IndexStatus> {
     let op = log.dynamo().op();
     let last = log.side().last_epoch(&op).await?;
-    let time = |micros: u64| i64::try_from(micros).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+    let unread = match look(log, &op, last.as_ref()).await {
+        Ok(unread) => unread,
+        // Whoever may read the index may perhaps not read the stream.
+        Err(error) => Unread::Unknown(error.to_string()),
+    };
     let shard = |(id, mark): (&String, &Mark)| {
         let (done, read) = match mark {
-            Mark::At { done, read } => (done.as_ref(), read.as_ref()),
+            Mark::At { done, read, .. } => (done.as_ref(), read.as_ref()),
             Mark::Finished => (None, None),
         };
         let text = |at: Option<&crate::dynamo::records::Sequence>| at.map(|at| at.as_str().to_owned());
@@ -60,6 +86,56 @@ pub(super) async fn status(log: &dyn Indexable) -> Result<IndexStatus> {
         shards: last.iter().flat_map(|epoch| &epoch.shards).map(shard).collect(),
         beyond: last.as_ref().map_or(0, |epoch| epoch.ids.len() as u64),
         trimmed: last.as_ref().and_then(|epoch| epoch.gap).and_then(time),
+        unread,
         units: op.units(),
     })
+}
+
+pub(super) fn time(micros: u64) -> Option<Timestamp> {
+    i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok())
+}
+
+async fn look(log: &dyn Indexable, op: &Op, last: Option<&Epoch>) -> Result<Unread> {
+    let stream = log.dynamo().stream_of(op, log.log_table()).await?;
+    let now = now_of(log.dynamo());
+    let mut known = HashSet::new();
+    if let Some(last) = last {
+        known.extend(last.ids.iter().copied());
+        known.extend(Rebuilt::default().commits(log, op, &Rebuilt::young(&last.rebuilt, now)).await?);
+    }
+    let shards = last.map_or_else(|| Shards::unknown(now), |last| Shards::resume(&last.shards, last.looked));
+    let built_from = last.and_then(|last| last.stream.as_deref());
+    let lacks = |record: &Record| log.notice(record).ok().flatten().is_some_and(|notice| !known.contains(&notice.commit));
+    oldest(log.dynamo(), op, stream, built_from, shards, lacks).await
+}
+
+/// The oldest record that an index lacks of a stream, as far as a few pages of every shard tell.
+pub(super) async fn oldest(
+    dynamo: &Dynamo,
+    op: &Op,
+    stream: String,
+    built_from: Option<&str>,
+    mut shards: Shards,
+    lacks: impl Fn(&Record) -> bool,
+) -> Result<Unread> {
+    if built_from.is_some_and(|built_from| built_from != stream) {
+        return Ok(Unread::Unknown("the table has another stream than the index was built from".into()));
+    }
+    let mut poller = Poller::new(stream);
+    let mut quiet = 0;
+    while quiet < QUIET {
+        let polled = poller.poll(dynamo, op, &mut shards).await?;
+        let lacking = polled.records.iter().flat_map(|(_, records)| records).filter(|record| lacks(record));
+        if let Some(at) = lacking.map(|record| record.at).min() {
+            return Ok(time(at).map_or(Unread::Nothing, Unread::Since));
+        }
+        for (shard, records) in polled.records {
+            for record in records {
+                shards.read(&shard, record.sequence, record.at, None);
+            }
+        }
+        shards.settle(|_| true);
+        quiet = if polled.moved { 0 } else { quiet + 1 };
+    }
+    Ok(Unread::Nothing)
 }

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::layout::{Finding, Verified};
 
 /// Requests of a scan at a time.
-const PARTS: i32 = 4;
+const PARTS: u32 = 4;
 
 /// What was met of a stream, by its first index: where each batch ends.
 #[derive(Default)]

@@ -161,7 +161,7 @@ pub(crate) struct Whole {
 }
 
 /// The peers' own streams are left out.
-pub(super) fn whole_item(item: &Item) -> Option<Whole> {
+pub(crate) fn whole_item(item: &Item) -> Option<Whole> {
     let stream = item.text(HASH).ok().filter(|stream| !stream.starts_with(SYSTEM))?;
     let types = types(item)?;
     let index = item.number(NEXT).ok()?.checked_sub(types.len() as u64)?;

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use jiff::Timestamp;
 
-use super::index::{self, Entry, Place, Whole};
+use super::index::{self, Entry, Place};
 use super::item::{self, Batch, HASH, RANGE, Stored, TIP, Tip};
 use super::read::{identity, recorded};
 use super::{Equinox, LAYOUT};
@@ -16,9 +14,6 @@ use crate::dynamo::{Find, Freshness, Op, Range as Keys};
 use crate::error::{Error, Reason, Result};
 use crate::event::{EventType, Metadata, Recorded, StreamName, Tag};
 use crate::position::Position;
-
-/// Requests of a scan at a time.
-const PARTS: i32 = 4;
 
 /// A part of an epoch, from a place on.
 #[derive(Debug, Default)]
@@ -217,12 +212,6 @@ impl Equinox {
     /// Whether an event is named by this position: its version is the stamp.
     pub(crate) fn stands_at(stream: &StreamName, version: u64, position: Position) -> bool {
         identity(stream, version).0 == position
-    }
-
-    /// Every item of the table, in no order, by several requests at once, as what it holds.
-    pub(crate) fn whole_table<'a>(&'a self, op: &'a Op) -> BoxStream<'a, Result<Vec<Option<Whole>>>> {
-        let pages = self.dynamo().scan_parts(op, self.table(), PARTS);
-        pages.map(|page| Ok(page?.iter().map(index::whole_item).collect())).boxed()
     }
 }
 

@@ -30,7 +30,7 @@ use futures::stream::BoxStream;
 use tokio::sync::OnceCell;
 
 #[cfg(feature = "streams")]
-pub(crate) use self::index::{Entry, Place, Span, Whole, span};
+pub(crate) use self::index::{Entry, Place, Span, Whole, span, whole_item};
 #[cfg(feature = "streams")]
 pub(crate) use self::index_plan::Covered;
 #[cfg(feature = "streams")]
@@ -105,7 +105,7 @@ impl Equinox {
     fn index(&self) -> &Equinox {
         self.0.index.get_or_init(|| Equinox::open(self.dynamo().clone(), self.0.options.of_index()))
     }
-    fn table(&self) -> &str {
+    pub(crate) fn table(&self) -> &str {
         &self.0.options.table
     }
     fn archive(&self) -> &str {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::EventStoreAdapter;
 use super::item::{self, AID, CONFIG};
-use super::settings::Kind;
+use super::settings::{Kind, Options};
 use crate::dynamo::item::{Attributes, Item};
 use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
@@ -19,6 +19,20 @@ struct Seen {
     commits: u64,
     /// Where an event of it lies that does not belong there; named once.
     misplaced: Option<String>,
+}
+
+impl Options {
+    /// The table that has of each stream what says how far it is, and what that is called.
+    fn locks(&self) -> (&str, &'static str) {
+        match &self.kind {
+            Kind::V5 { head, .. } => (head, "head"),
+            Kind::V3(_) => (&self.snapshot, "current snapshot"),
+        }
+    }
+    /// The tables that a verification reads whole.
+    pub(crate) fn verified_tables(&self) -> Vec<&str> {
+        vec![&self.journal, self.locks().0]
+    }
 }
 
 impl EventStoreAdapter {
@@ -95,10 +109,7 @@ impl EventStoreAdapter {
         report: &mut Verified,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<()> {
-        let (table, what) = match &self.options().kind {
-            Kind::V5 { head, .. } => (head, "head"),
-            Kind::V3(_) => (&self.options().snapshot, "current snapshot"),
-        };
+        let (table, what) = self.options().locks();
         let op = self.dynamo().long_op();
         let (mut start, mut met) = (None, 0);
         loop {
@@ -130,7 +141,7 @@ impl EventStoreAdapter {
         }
         if met < streams.len() as u64 {
             let lacking = streams.len() as u64 - met;
-            report.findings.push(Finding { item: table.clone(), problem: format!("{lacking} streams of the journal have no {what}") });
+            report.findings.push(Finding { item: table.into(), problem: format!("{lacking} streams of the journal have no {what}") });
         }
         report.units += op.units();
         Ok(())

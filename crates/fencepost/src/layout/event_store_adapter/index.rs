@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::BoxStream;
 
 use super::item::{self, Row};
 use super::settings::Kind;
@@ -21,9 +19,6 @@ use crate::side::chain::Indexable;
 use crate::side::epoch::Indexed;
 use crate::side::notice::{Notice, split};
 use crate::side::series::Series;
-
-/// Requests of a scan at a time.
-const PARTS: i32 = 4;
 
 /// A commit to one stream, by the last version that it left.
 fn notice(stream: &StreamName, version: u64, span: u32, stamp: u64, types: Option<BTreeSet<EventType>>) -> Notice {
@@ -95,8 +90,8 @@ impl Indexable for EventStoreAdapter {
     fn home(&self, item: &Item) -> Result<Option<Notice>> {
         self.row_notice(item)
     }
-    fn homes<'a>(&'a self, op: &'a Op) -> BoxStream<'a, Result<Vec<Item>>> {
-        self.dynamo().scan_parts(op, &self.options().journal, PARTS).boxed()
+    fn homes(&self) -> &str {
+        &self.options().journal
     }
 
     async fn commit_at(&self, op: &Op, series: &str, version: u64) -> Result<Option<(CommitId, u64)>> {

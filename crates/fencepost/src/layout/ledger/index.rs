@@ -3,8 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::BoxStream;
 
 use super::Ledger;
 use super::item::{self, Slot};
@@ -20,9 +18,6 @@ use crate::side::chain::Indexable;
 use crate::side::epoch::Indexed;
 use crate::side::notice::{Notice, split};
 use crate::side::series::Series;
-
-/// Requests of a scan at a time.
-const PARTS: i32 = 4;
 
 #[async_trait]
 impl Indexable for Ledger {
@@ -44,8 +39,8 @@ impl Indexable for Ledger {
     fn home(&self, item: &Item) -> Result<Option<Notice>> {
         Ok(notice(item)?.filter(|notice| notice.slots.is_some()))
     }
-    fn homes<'a>(&'a self, op: &'a Op) -> BoxStream<'a, Result<Vec<Item>>> {
-        self.dynamo().scan_parts(op, self.table(), PARTS).boxed()
+    fn homes(&self) -> &str {
+        self.table()
     }
 
     // Slots never change: a copy that is a moment old will do.

@@ -180,7 +180,7 @@ impl Ledger {
     pub(crate) fn namespace(&self) -> &str {
         &self.0.settings.namespace
     }
-    fn table(&self) -> &str {
+    pub(crate) fn table(&self) -> &str {
         &self.0.options.table
     }
     pub(crate) fn side(&self) -> &Side {

@@ -6,8 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::BoxStream;
 
 use super::item::{self, HASH, RANGE, Stored, is_event};
 use super::position::{At, ceiling, floor};
@@ -24,8 +22,6 @@ use crate::side::epoch::Indexed;
 use crate::side::notice::{Notice, split};
 use crate::side::series::Series;
 
-/// Requests of a scan at a time.
-const PARTS: i32 = 4;
 /// How often events of a commit are looked for that another of its items has shown.
 const LOOKS: u32 = 8;
 
@@ -173,8 +169,8 @@ impl Indexable for Reventless {
     fn home(&self, item: &Item) -> Result<Option<Notice>> {
         Ok(notice(item)?.filter(|notice| notice.slots.is_some()))
     }
-    fn homes<'a>(&'a self, op: &'a Op) -> BoxStream<'a, Result<Vec<Item>>> {
-        self.dynamo().scan_parts(op, self.table(), PARTS).boxed()
+    fn homes(&self) -> &str {
+        self.table()
     }
 
     async fn commit_at(&self, op: &Op, series: &str, version: u64) -> Result<Option<(CommitId, u64)>> {

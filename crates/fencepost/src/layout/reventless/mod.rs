@@ -254,7 +254,7 @@ impl Reventless {
     pub(crate) fn side(&self) -> &Side {
         &self.0.side
     }
-    fn table(&self) -> &str {
+    pub(crate) fn table(&self) -> &str {
         &self.0.options.table
     }
     fn published(&self) -> bool {

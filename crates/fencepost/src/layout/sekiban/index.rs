@@ -7,8 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -30,8 +28,6 @@ use crate::side::epoch::Indexed;
 use crate::side::notice::{Notice, split};
 use crate::side::series::Series;
 
-/// Requests of a scan at a time.
-const PARTS: i32 = 4;
 /// The home of an event without a tag.
 const UNTAGGED: Series = Series::Untagged(0);
 /// The home of every large commit, so that it is told from an event.
@@ -167,8 +163,8 @@ impl Indexable for Sekiban {
     fn home(&self, item: &Item) -> Result<Option<Notice>> {
         notice(item)
     }
-    fn homes<'a>(&'a self, op: &'a Op) -> BoxStream<'a, Result<Vec<Item>>> {
-        self.dynamo().scan_parts(op, &self.options().events, PARTS).boxed()
+    fn homes(&self) -> &str {
+        &self.options().events
     }
 
     // Nothing here has versions.

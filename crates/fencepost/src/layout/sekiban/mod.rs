@@ -264,7 +264,7 @@ impl Sekiban {
     fn keys(&self) -> &Keys {
         &self.0.options.keys
     }
-    fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &Options {
         &self.0.options
     }
     pub(crate) fn namespace(&self) -> &str {
