@@ -239,37 +239,6 @@ async fn an_instance_that_sleeps_right_before_it_parks_is_fenced_by_the_parking_
     }
 }
 
-/// The same sleep at the end of a retry that has failed: the other has tried it since, and an operator has released it again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_that_sleeps_right_before_it_notes_a_failed_retry_changes_nothing() {
-    for place in follow::places().await {
-        place.append(&[("0", &["a"])]).await;
-        let (sleep, retries) = (Arc::new(Sleep::default()), Arc::new(AtomicUsize::new(0)));
-        let (sleeper, tries) = (sleep.clone(), retries.clone());
-        let cells = Judged::new(&place.cells, move |key, body| {
-            if key.kind() == CellKind::Parked && body.starts_with(b"{") && tries.fetch_add(1, Ordering::SeqCst) == 1 {
-                sleeper.fall();
-            }
-            Verdict::Done
-        });
-        let late = with_cells(&place, cells);
-        let late = tokio::spawn(async move { late.run(|_: Handed| std::future::ready(Err::<(), _>("the first"))).await });
-        wait_for(|| async { parked(&place).await.len() == 1 }).await;
-        let (other, number) = (consumer(&place), parked(&place).await[0].0);
-        other.retry_parked(number).await.expect("it is there");
-        wait_until(|| sleep.has_fallen()).await;
-        let goes_on = wait_for(|| async { consumer(&place).parked().await.expect("lists")[0].reason == "the other" });
-        let _ = other.run_until(|_: Handed| std::future::ready(Err::<(), _>("the other")), goes_on).await.expect("it runs");
-        let before = other.parked().await.expect("lists");
-        sleep.wake();
-        // The first goes on: it holds the partition again, and has looked at what is parked.
-        let held = || async { other.status().await.expect("reads").expect("has run").partitions[0].holder.is_some() };
-        wait_for(held).await;
-        assert_eq!(other.parked().await.expect("lists"), before, "{}", place.name);
-        late.abort();
-    }
-}
-
 /// While an earlier event is under way, the saved place lies before the parked one: whoever goes on after a kill reads it again, and must know
 /// that it was given up. Once nobody reads it again, nothing is left of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -176,6 +176,8 @@ pub struct Lag {
     pub events: u64,
     /// There are more than were counted.
     pub more: bool,
+    /// It may be less: of a consumer with keys of its own, which were not given here.
+    pub at_most: bool,
     /// For how long the oldest of them has waited, by the clocks of its writer and of this process.
     pub seconds: f64,
 }
@@ -440,7 +442,9 @@ impl Consumer {
         let fixed = self.must_be_fixed().await?;
         let unknown = fixed.own_keys && self.keys.is_none();
         let mut lag = Lag::default();
-        for (from, partitions) in self.places(&fixed).await? {
+        let places = self.places(&fixed).await?;
+        lag.at_most = unknown && places.len() > 1;
+        for (from, partitions) in places {
             let left = if unknown { count_to } else { count_to - lag.events };
             let behind =
                 Lag::behind(&*self.feed, from, &fixed.query, left, &self.env, |event| self.is_of(event, &partitions, &fixed)).await?;

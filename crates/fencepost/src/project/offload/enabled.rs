@@ -8,8 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use jiff::Timestamp;
+use object_store::aws::{AmazonS3Builder, AwsCredentialProvider};
 use object_store::path::Path;
-use object_store::{Error as Failed, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{Error as Failed, ObjectStore, ObjectStoreExt, ObjectStoreScheme, PutMode};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -27,6 +28,9 @@ pub struct Objects {
     /// Prefix and namespace.
     root: Path,
 }
+
+/// Options that name keys, or that none are needed.
+const OWN_KEYS: [&str; 4] = ["aws_access_key_id", "access_key_id", "aws_skip_signature", "skip_signature"];
 
 /// The object that says whose a projection's folder is.
 const OWNER: &str = "owner";
@@ -66,17 +70,48 @@ impl Objects {
 
     /// By URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///folder`.
     ///
-    /// Credentials and region come from the variables of the environment that the service's own tools read, then from the machine's role.
+    /// Credentials and region come from the variables of the environment that the service's own tools read, then from the machine's role; for S3
+    /// by [`crate::Store::objects`] from the AWS default chain, profiles of the shared files and SSO among it.
     /// Options go over both, by the names of `object_store`: `aws_endpoint`, `aws_server_side_encryption` (`AES256`, `aws:kms`),
     /// `aws_sse_kms_key_id` and so on.
     pub fn open(url: &str, namespace: &str, options: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+        Self::open_with(url, namespace, options, None)
+    }
+
+    /// The same; in S3 with these keys, and in this region where neither the options nor the environment name one. Options that name keys go over
+    /// both.
+    pub(crate) fn open_with(
+        url: &str,
+        namespace: &str,
+        options: impl IntoIterator<Item = (String, String)>,
+        keys: Option<(AwsCredentialProvider, Option<String>)>,
+    ) -> Result<Self> {
         let refused = |why: String| Error::from(Refused::Url { why });
         let parsed: url::Url = url.parse().map_err(|error| refused(format!("{url}: {error}")))?;
         let known = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|service| name.starts_with(service));
         let ambient = std::env::vars().filter(|(name, _)| known(name)).map(|(name, value)| (name.to_ascii_lowercase(), value));
-        let (store, prefix) =
-            object_store::parse_url_opts(&parsed, ambient.chain(options)).map_err(|error| refused(format!("{url}: {error}")))?;
-        Ok(Self::new(Arc::from(store), prefix.as_ref(), namespace))
+        let options: Vec<(String, String)> = options.into_iter().collect();
+        let wrong = |error: Failed| refused(format!("{url}: {error}"));
+        let own = options.iter().any(|(name, _)| OWN_KEYS.iter().any(|own| name.eq_ignore_ascii_case(own)));
+        let (store, prefix): (Arc<dyn ObjectStore>, Path) = match keys.filter(|_| parsed.scheme() == "s3" && !own) {
+            Some((keys, region)) => {
+                let mut builder = AmazonS3Builder::new().with_url(url);
+                let region = region.map(|region| ("aws_region".to_owned(), region));
+                for (name, value) in region.into_iter().chain(ambient).chain(options) {
+                    // What is another service's is passed over, as by `parse_url_opts`.
+                    if let Ok(key) = name.to_ascii_lowercase().parse() {
+                        builder = builder.with_config(key, value);
+                    }
+                }
+                let (_, prefix) = ObjectStoreScheme::parse(&parsed).map_err(|error| refused(format!("{url}: {error}")))?;
+                (Arc::new(builder.with_credentials(keys).build().map_err(wrong)?), prefix)
+            }
+            None => {
+                let (store, prefix) = object_store::parse_url_opts(&parsed, ambient.chain(options)).map_err(wrong)?;
+                (Arc::from(store), prefix)
+            }
+        };
+        Ok(Self::new(store, prefix.as_ref(), namespace))
     }
 
     /// None: there is one under this name already.
