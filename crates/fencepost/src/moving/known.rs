@@ -366,28 +366,84 @@ impl Known {
 mod tests {
     use std::sync::Arc;
 
+    use async_trait::async_trait;
+    use futures::stream::BoxStream;
+
     use super::*;
-    use crate::log::{Append, EventLog};
-    use crate::memory::Memory;
+    use crate::event::CommitId;
+    use crate::log::{Answer, Append, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
+    use crate::position::{Checkpoint, Position, Token};
+    use crate::query::Query;
+    use crate::state::{Checkpoints, Revision};
+
+    /// Only to be read.
+    #[derive(Debug, Clone)]
+    struct Holds(Vec<Recorded>);
+
+    #[async_trait]
+    impl EventLog for Holds {
+        async fn source(&self, _: &Query, _: Option<&Token>) -> Result<Sourced> {
+            unreachable!("it is read")
+        }
+        async fn append(&self, _: Append) -> Result<Committed> {
+            unreachable!("it is read")
+        }
+        async fn unchanged(&self, _: &Token) -> Result<Answer<bool>> {
+            unreachable!("it is read")
+        }
+        async fn committed(&self, _: CommitId) -> Result<Answer<Option<Committed>>> {
+            unreachable!("it is read")
+        }
+        fn read<'a>(&'a self, query: &'a Query, _: ReadOptions) -> BoxStream<'a, Result<Recorded>> {
+            let matching = self.0.iter().filter(|event| query.matches(&event.event_type, &event.tags)).cloned();
+            stream::iter(matching.map(Ok)).boxed()
+        }
+    }
+
+    #[async_trait]
+    impl Checkpoints for Holds {
+        async fn load(&self, _: &str) -> Result<Option<(Checkpoint, Revision)>> {
+            Ok(None)
+        }
+        async fn save(&self, _: &str, _: &Checkpoint, _: Option<Revision>) -> Result<Option<Revision>> {
+            Ok(None)
+        }
+    }
 
     fn event(n: u128, tag: &str) -> Event {
         Event::new("T", n.to_string()).and_then(|event| event.tag(tag)).expect("event").id(Uuid::from_u128(n))
     }
 
-    fn known(memory: &Memory, most: usize) -> Known {
-        let shared = Arc::new(memory.clone());
-        let to = Party::new(memory.capabilities(), shared.clone()).log(shared);
+    fn known(holds: &Holds, most: usize) -> Known {
+        let capabilities = Capabilities {
+            boundaries: true,
+            untagged_conditions: true,
+            indexed_types: true,
+            untagged_reads: true,
+            counted_positions: true,
+            feed: true,
+            max_tags: 12,
+            max_events: 1_500,
+            max_body: 1 << 20,
+            max_bytes: 1 << 26,
+            snapshots: Snapshots::Each,
+            bodies: Bodies::Bytes,
+        };
+        let shared = Arc::new(holds.clone());
+        let to = Party::new(capabilities, shared.clone()).log(shared);
         let target = to.writable().expect("a log");
         Known { most, ..Known::new(&to, &target) }
     }
 
     #[tokio::test]
     async fn a_series_too_long_to_be_kept_is_read_again_and_tells_the_same() {
-        let memory = Memory::new();
-        for n in 0..10 {
-            EventLog::append(&memory, Append::new([event(n, "long")])).await.expect("appends");
-            EventLog::append(&memory, Append::new([event(100 + n, "short")])).await.expect("appends");
-        }
+        let recorded = |n: u128, tag: &str| {
+            let event = event(n, tag);
+            let (position, id) = (Position::number(1 + n as u64), Uuid::from_u128(n));
+            let (kind, data, tags) = (event.event_type().clone(), event.data().clone(), event.tags().to_vec());
+            Recorded::new(position, id, kind, data, tags, Metadata::default(), Timestamp::UNIX_EPOCH)
+        };
+        let memory = Holds((0..10).map(|n| recorded(n, "long")).chain((100..110).map(|n| recorded(n, "short"))).collect());
         for most in [0, 3, 12, 100] {
             let mut known = known(&memory, most);
             for from in 0..10 {

@@ -285,8 +285,8 @@ impl Projections {
     /// takes between storing an object and naming it.
     ///
     /// Of projections that are unknown here nothing is deleted. Refused where the folder of one is another store's: nothing is deleted then, and
-    /// the two need another prefix. A folder of before there were owners becomes this store's, if it names an object there; nothing in it is
-    /// deleted until the grace period has passed since, so that another store that writes there is refused first.
+    /// the two need another prefix. A folder of before there were owners becomes this store's; nothing in it is deleted until the grace period has
+    /// passed since, so that another store that writes there is refused first.
     #[cfg(feature = "offload")]
     pub async fn gc(&self, grace: Duration) -> Result<super::offload::ObjectsCollected> {
         let mut collected = super::offload::ObjectsCollected::default();
@@ -298,8 +298,7 @@ impl Projections {
         let mut due = Vec::new();
         for projection in names::all(&*self.cells, names::PROJECTIONS).await? {
             let (states, owned_since) = offload.objects.of(&all, &projection);
-            let ours = owned_since.is_some() || states.iter().any(|(key, ..)| named.contains(key));
-            if ours {
+            if owned_since.is_some() || !states.is_empty() {
                 offload.claim(&*self.cells, &self.env, &projection).await?;
                 let owned = owned_since.map_or(Duration::ZERO, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
                 due.push((states, if owned < grace { Duration::MAX } else { grace }));
