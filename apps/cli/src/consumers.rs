@@ -107,7 +107,11 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
             let shown = Shown { status, lag, unindexed_since };
             Ok(out.result(&shown, |paint| {
                 let told = shown.lag.map(|lag| {
-                    let events = if lag.more { format!("more than {}", lag.events) } else { lag.events.to_string() };
+                    let events = match (lag.more, lag.at_most) {
+                        (true, _) => format!("more than {}", lag.events),
+                        (false, true) => format!("at most {}", lag.events),
+                        (false, false) => lag.events.to_string(),
+                    };
                     format!("{events} events behind, the oldest for {:.1} s", lag.seconds)
                 });
                 let parked = format!("{} parked", shown.status.parked);

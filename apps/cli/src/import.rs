@@ -16,8 +16,9 @@ use crate::output::{Output, progress};
 /// Record events from lines of JSON, each once
 ///
 /// Takes what `export` writes. Ids, tags, bodies, metadata, commits and the order on every tag stay; when an event was recorded stays in
-/// its metadata as `occurred`. Imported again, also after it was interrupted, nothing is recorded twice: events are told apart by their
-/// ids, so each line must have one. A wrong line ends it with exit code 2; what stands before it is recorded.
+/// its metadata as `occurred`. An event whose id is there on one of its tags is left out, whoever recorded it and in whatever commit: import
+/// again, also after it was interrupted, parts, or files that overlap. So each line must have an id; another event under an id that is there
+/// is refused. A wrong line ends it with exit code 2; what stands before it is recorded.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -72,7 +72,7 @@ pub use project::{
 #[cfg(feature = "offload")]
 pub use project::{Objects, ObjectsCollected};
 pub use query::{Query, QueryItem};
-pub use state::{Cell, CellKey, CellKind, Cells, Checkpoints, Lease, Revision, Standing, State, States, Watch};
+pub use state::{Cell, CellKey, CellKind, CellWrite, Cells, Checkpoints, Fenced, Lease, Revision, Standing, State, States, Watch};
 pub use stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore, StreamStoreExt};
 pub use units::Units;
 

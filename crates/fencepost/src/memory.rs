@@ -17,7 +17,7 @@ use crate::feed::{Delivery, Feed, From};
 use crate::log::{After, Answer, Append, Bodies, Capabilities, Committed, Condition, Direction, EventLog, ReadOptions, Snapshots, Sourced};
 use crate::position::{Base, Checkpoint, Position, Token};
 use crate::query::Query;
-use crate::state::{Cell, CellKey, CellKind, Cells, Checkpoints, Revision, State, States, check_key, check_name};
+use crate::state::{Cell, CellKey, CellKind, CellWrite, Cells, Checkpoints, Revision, State, States, check_key, check_name};
 use crate::stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamReadOptions, StreamStore};
 use crate::units::Units;
 
@@ -490,6 +490,21 @@ impl Cells for Memory {
             held.cells.remove(key);
         }
         Ok(is_it)
+    }
+
+    async fn write_all(&self, writes: &[CellWrite]) -> Result<bool> {
+        let cells = &mut self.held().cells;
+        let fits = |write: &CellWrite| cells.get(write.key()).map(|(_, revision)| *revision) == write.expect();
+        if !writes.iter().all(fits) {
+            return Ok(false);
+        }
+        for write in writes {
+            match write {
+                CellWrite::Save { key, body, expect } => drop(put(cells, key.clone(), body.clone(), *expect)),
+                CellWrite::Delete { key, .. } => drop(cells.remove(key)),
+            }
+        }
+        Ok(true)
     }
 
     async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {

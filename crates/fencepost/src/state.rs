@@ -3,7 +3,7 @@
 mod lease;
 
 pub(crate) use lease::seen;
-pub use lease::{Lease, Standing, Watch};
+pub use lease::{Fenced, Lease, Standing, Watch};
 
 use std::fmt::{self, Debug};
 
@@ -122,6 +122,43 @@ impl Debug for Cell {
     }
 }
 
+/// One write of several that are done together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CellWrite {
+    /// Stores a cell, if nobody else did since `expect` (none: if there is none yet).
+    Save {
+        /// Where.
+        key: CellKey,
+        /// What.
+        body: Bytes,
+        /// What it must be.
+        expect: Option<Revision>,
+    },
+    /// Removes a cell, if its revision is still this one.
+    Delete {
+        /// Where.
+        key: CellKey,
+        /// What it must be.
+        expect: Revision,
+    },
+}
+
+impl CellWrite {
+    /// Where.
+    pub fn key(&self) -> &CellKey {
+        match self {
+            CellWrite::Save { key, .. } | CellWrite::Delete { key, .. } => key,
+        }
+    }
+    /// What its cell must be before it.
+    pub fn expect(&self) -> Option<Revision> {
+        match self {
+            CellWrite::Save { expect, .. } => *expect,
+            CellWrite::Delete { expect, .. } => Some(*expect),
+        }
+    }
+}
+
 /// Small values, each written only over the one that the writer knows. Leases, parked events and projections lie in them.
 ///
 /// A revision counts the writes of a cell since it was created: who deletes a cell that may be created again, and fears a writer from
@@ -137,6 +174,10 @@ pub trait Cells: Debug + Send + Sync {
 
     /// Removes it, if its revision is still this one; false where it is not.
     async fn delete(&self, key: &CellKey, expect: Revision) -> Result<bool>;
+
+    /// All of these writes or none, at one instant; false where one of them is not as expected, and nothing was written. Of leases and parked
+    /// events, at most 100, each cell once: so nobody writes the one who does not hold the other.
+    async fn write_all(&self, writes: &[CellWrite]) -> Result<bool>;
 
     /// All cells under a kind and a name, by number, strongly consistent.
     async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>>;

@@ -8,14 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use fencepost::{CellKind, Consumer, Env, Handed, Memory};
+use fencepost::{CellKind, Cells, Consumer, Delivery, Env, Error, From, Handed, Memory, Query};
 use follow::cells::{Judged, Verdict};
 use follow::{Place, Recording, place, wait_for, wait_until};
+use futures::StreamExt;
 
 const LEASE: Duration = Duration::from_millis(30);
 
 fn consumer(place: &Place) -> Consumer {
-    let consumer = Consumer::new("mailer", place.feed.clone(), place.cells.clone(), Env::system()).expect("a good name");
+    with_cells(place, place.cells.clone())
+}
+
+fn with_cells(place: &Place, cells: Arc<dyn Cells>) -> Consumer {
+    let consumer = Consumer::new("mailer", place.feed.clone(), cells, Env::system()).expect("a good name");
     consumer.lease(LEASE).save_every(7, Duration::from_millis(5)).retry(1, Duration::ZERO, Duration::ZERO)
 }
 
@@ -188,4 +193,107 @@ async fn an_event_whose_parking_was_not_answered_is_parked_once() {
     };
     let _ = mailer.run_until(handler, wait_for(saved)).await.expect("it runs");
     assert_eq!(parked(&place).await.iter().map(|(_, label)| *label).collect::<Vec<_>>(), [0]);
+}
+
+/// It sleeps at the worst of all moments: its handler has failed, the lease is its own, and the request that parks the event is on its way.
+/// Meanwhile another takes over, handles the event and a later one of its stream. Only the lease in the same transaction can tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_sleeps_right_before_it_parks_is_fenced_by_the_parking_itself() {
+    for place in follow::places().await {
+        place.append(&[("0", &["a"])]).await;
+        let (late_seen, seen, sleep) = (Recording::default(), Recording::default(), Arc::new(Sleep::default()));
+        let (noted, sleeper) = (late_seen.clone(), sleep.clone());
+        let cells = Judged::new(&place.cells, move |key, body| {
+            if key.kind() == CellKind::Parked && body.starts_with(b"{") && !sleeper.has_fallen() {
+                sleeper.fall();
+            }
+            Verdict::Done
+        });
+        let late = with_cells(&place, cells);
+        let handler = move |handed: Handed| {
+            let fails = follow::label(&handed) == 0;
+            if !fails {
+                noted.note(&handed);
+            }
+            std::future::ready(if fails { Err("no") } else { Ok(()) })
+        };
+        let late = tokio::spawn(async move { late.run(handler).await });
+        wait_until(|| sleep.has_fallen()).await;
+        let other_handler = |handed: Handed| {
+            seen.note(&handed);
+            std::future::ready(Ok::<_, String>(()))
+        };
+        let goes_on = async {
+            wait_until(|| seen.labels().contains(&0)).await;
+            place.append(&[("1", &["a"])]).await;
+            wait_until(|| seen.labels().contains(&1)).await;
+        };
+        let _ = consumer(&place).run_until(other_handler, goes_on).await.expect("it runs");
+        sleep.wake();
+        place.append(&[("2", &["a"])]).await;
+        wait_until(|| late_seen.labels().contains(&2)).await;
+        late.abort();
+        assert_eq!(parked(&place).await, [], "{}: the other has handled it", place.name);
+        assert_eq!(seen.labels(), [0, 1], "{}", place.name);
+        assert_eq!(late_seen.labels(), [2], "{}: in the order of their key", place.name);
+    }
+}
+
+/// While an earlier event is under way, the saved place lies before the parked one: whoever goes on after a kill reads it again, and must know
+/// that it was given up. Once nobody reads it again, nothing is left of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_skipped_event_is_not_handled_by_whoever_goes_on_after_a_kill() {
+    for place in follow::places().await {
+        place.append(&[("0", &["a"]), ("1", &["b"])]).await;
+        let first = consumer(&place);
+        let handler = |handed: Handed| async move {
+            match follow::label(&handed) {
+                0 => std::future::pending().await,
+                _ => Err::<(), _>("no"),
+            }
+        };
+        let first = tokio::spawn(async move { first.run(handler).await });
+        wait_for(|| async { parked(&place).await.len() == 1 }).await;
+        let other = consumer(&place);
+        other.skip_parked(parked(&place).await[0].0).await.expect("it is there");
+        assert_eq!(parked(&place).await, [], "{}", place.name);
+        first.abort();
+        let seen = Recording::default();
+        let handler = |handed: Handed| {
+            seen.note(&handed);
+            std::future::ready(Ok::<_, String>(()))
+        };
+        let cells = || async { place.cells.list(CellKind::Parked, "mailer").await.expect("lists").len() };
+        let goes_on = async {
+            wait_until(|| seen.labels().contains(&0)).await;
+            place.append(&[("2", &["b"])]).await;
+            wait_until(|| seen.labels().contains(&2)).await;
+            wait_for(|| async { cells().await == 1 }).await;
+        };
+        let _ = other.run_until(handler, goes_on).await.expect("it runs");
+        assert_eq!(seen.labels(), [0, 2], "{}", place.name);
+        assert!(other.skip_parked(1).await.is_err() && other.retry_parked(1).await.is_err(), "{}: it is gone", place.name);
+    }
+}
+
+/// Every instance would end on it, and the old place be gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_of_another_feed_moves_nothing() {
+    let places = follow::places().await;
+    for (place, other) in [(0, 1), (2, 3), (3, 0)].map(|(one, other)| (&places[one], &places[other])) {
+        place.append(&[("0", &["a"])]).await;
+        other.append(&[("0", &["a"])]).await;
+        let mailer = consumer(place);
+        let saved = || async { mailer.status().await.expect("reads").is_some_and(|status| status.partitions[0].position.is_some()) };
+        let _ = mailer.run_until(|_: Handed| std::future::ready(Ok::<_, String>(())), wait_for(saved)).await.expect("it runs");
+        let before = mailer.status().await.expect("reads");
+        let foreign = other.feed.subscribe(From::Start, Query::all()).next().await.expect("one").expect("reads");
+        let checkpoint = match foreign {
+            Delivery::Event { checkpoint, .. } | Delivery::CaughtUp { checkpoint } => checkpoint,
+            other => panic!("{other:?}"),
+        };
+        let refused = mailer.rewind(From::Checkpoint(checkpoint)).await;
+        assert!(matches!(refused, Err(Error::Refused(_))), "{} to {}: {refused:?}", place.name, other.name);
+        assert_eq!(mailer.status().await.expect("reads"), before, "{}", place.name);
+    }
 }

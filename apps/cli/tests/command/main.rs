@@ -7,6 +7,7 @@ mod errors;
 mod following;
 mod index;
 mod moving;
+mod objects;
 mod pipes;
 mod roundtrip;
 mod sekiban;

@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials;
+use object_store::CredentialProvider;
+use object_store::aws::AwsCredential;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
 
@@ -87,6 +90,18 @@ impl Chain {
         };
         *kept = Some((Instant::now() + lasts(&found), signer.clone()));
         Ok(signer)
+    }
+}
+
+/// Keys of the chain for an object store, asked for anew by every request: the chain keeps them.
+#[async_trait]
+impl CredentialProvider for Chain {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let unauthenticated = |error: Error| object_store::Error::Unauthenticated { path: "the bucket".into(), source: Box::new(error) };
+        let signer = self.signer().await.map_err(unauthenticated)?;
+        Ok(Arc::new(AwsCredential { key_id: signer.key, secret_key: signer.secret, token: signer.token }))
     }
 }
 

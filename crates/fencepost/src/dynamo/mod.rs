@@ -61,6 +61,11 @@ impl Dynamo {
     fn client(&self) -> &aws_sdk_dynamodb::Client {
         &self.0.client
     }
+    /// The region of the tables; none where they are in no cloud.
+    #[cfg(feature = "offload")]
+    pub(crate) fn region(&self) -> Option<String> {
+        self.client().config().region().map(|region| region.as_ref().to_owned()).filter(|region| region != "local")
+    }
     pub(crate) fn env(&self) -> &Env {
         &self.0.env
     }

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    ConditionCheck, DeleteRequest, Put, PutRequest, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure,
+    ConditionCheck, Delete, DeleteRequest, Put, PutRequest, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure as OnFailure,
     TransactWriteItem, Update, WriteRequest,
 };
 
@@ -27,6 +27,8 @@ pub(crate) enum Write {
     Put { table: String, item: Item },
     /// Changes an item under a condition: `SET …`.
     Update { table: String, key: Key, update: String, condition: Terms },
+    /// Deletes an item under a condition of the caller's.
+    DeleteIf { table: String, key: Key, condition: Terms },
     /// Nothing is written; the condition must hold.
     Check { table: String, key: Key, condition: Terms },
     /// Nothing is written; no item may be there.
@@ -95,7 +97,7 @@ impl Write {
         match self {
             Write::PutNew { item, .. } | Write::Put { item, .. } | Write::PutIf { item, .. } => item::write_units(item::size(item)),
             // By what is there, if the failure tells.
-            Write::Update { .. } | Write::Check { .. } | Write::CheckMissing { .. } => 1,
+            Write::Update { .. } | Write::DeleteIf { .. } | Write::Check { .. } | Write::CheckMissing { .. } => 1,
         }
     }
 }
@@ -352,6 +354,15 @@ fn sdk(hash: &str, write: Write) -> Result<TransactWriteItem> {
                 .set_expression_attribute_names(condition.names(hash))
                 .set_expression_attribute_values(condition.values());
             item.update(update.return_values_on_condition_check_failure(OnFailure::AllOld).build().map_err(build)?).build()
+        }
+        Write::DeleteIf { table, key, condition } => {
+            let delete = Delete::builder()
+                .table_name(table)
+                .set_key(Some(key))
+                .set_condition_expression(condition.condition())
+                .set_expression_attribute_names(condition.names(hash))
+                .set_expression_attribute_values(condition.values());
+            item.delete(delete.return_values_on_condition_check_failure(OnFailure::AllOld).build().map_err(build)?).build()
         }
         Write::Check { table, key, condition } => {
             let check = ConditionCheck::builder()

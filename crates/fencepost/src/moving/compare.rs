@@ -11,12 +11,13 @@ use futures::{StreamExt, TryStreamExt};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::Party;
 use super::copy::moved;
+use super::known::{Cover, Known, Says, There};
 use super::source::{Group, Place, grouped, same_commit};
-use super::write::pieces;
+use super::write::size;
+use super::{IN_FLIGHT_BYTES, Party};
 use crate::error::Result;
-use crate::event::Recorded;
+use crate::event::{Event, Recorded};
 use crate::position::Position;
 use crate::query::Query;
 
@@ -24,8 +25,8 @@ use crate::query::Query;
 const WAITING: usize = 200_000;
 /// Differences that are told one by one.
 const TOLD: usize = 100;
-/// Commits looked up at once, where a destination cannot be read as a whole.
-const LOOKED_UP: usize = 16;
+/// Events looked up at once, where a destination cannot be read as a whole.
+const LOOKED_UP: usize = 4_096;
 
 /// What two stores have and have not in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -45,7 +46,7 @@ pub struct Compared {
     pub differences: Vec<Difference>,
     /// Whether all was compared: not, where more than 200,000 events of one side waited for the other, or were missing.
     pub whole: bool,
-    /// Whether commits were looked up by their ids instead of events compared, since the destination cannot be read as a whole.
+    /// Whether some events were looked up by the ids of their commits instead of compared, since the destination cannot read them.
     pub by_commits: bool,
 }
 
@@ -303,35 +304,58 @@ fn forget<K: Hash + Eq>(index: &mut HashMap<K, BTreeSet<u64>>, key: &K, number: 
     }
 }
 
-/// Where the destination cannot be read as a whole: whether each commit of the copy is there, under its id.
+/// Where the destination cannot be read as a whole: each event of the source is looked for on one of its tags, and held against what is there.
+/// The order is that of the series which were read. Only what no series tells of is looked up by its commit.
 async fn look_up(source: &Party, destination: &Party, most: Option<&UpTo>, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Compared> {
-    let target = &destination.writable()?;
-    let capabilities = &destination.capabilities;
-    let mut compared = Compared { whole: true, by_commits: true, ..Compared::default() };
-    let commits = grouped(source.events(Query::all(), None)?, same_commit);
-    let found = commits.map_ok(|Group { events, .. }| async move {
-        let mut found = Vec::new();
-        let mut positions = events.iter().map(|event| event.position).collect::<Vec<_>>().into_iter();
-        for piece in pieces(events.into_iter().map(moved).collect(), capabilities) {
-            let there = target.committed(&piece).await?.is_some_and(|c| c.positions.len() == piece.len());
-            let ids = piece.iter().map(|event| event.given_id().unwrap_or_default());
-            found.extend(positions.by_ref().zip(ids).take(piece.len()).map(|(position, id)| (position, id, there)));
+    let bodies = destination.capabilities.bodies;
+    let mut known = Known::new(destination, &destination.writable()?);
+    let mut compared = Compared { whole: true, ..Compared::default() };
+    let mut commits = std::pin::pin!(grouped(source.events(Query::all(), None)?, same_commit));
+    let (mut missing, mut reached) = (Vec::new(), HashMap::<Cover, u32>::new());
+    while most.is_none_or(|most| compared.equal + compared.differing < most.events) {
+        let (mut positions, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while positions.len() < LOOKED_UP
+            && bytes < IN_FLIGHT_BYTES
+            && let Some(Group { events, .. }) = commits.try_next().await?
+        {
+            positions.extend(events.iter().map(|event| event.position));
+            let events: Vec<Event> = events.into_iter().map(moved).collect();
+            bytes += events.iter().map(size).sum::<usize>();
+            batch.push(Group { events, place: () });
         }
-        Ok(found)
-    });
-    let mut found = std::pin::pin!(found.try_buffered(LOOKED_UP));
-    let mut missing = Vec::new();
-    while most.is_none_or(|most| compared.equal < most.events)
-        && let Some(events) = found.try_next().await?
-    {
-        for (position, id, there) in events {
+        if batch.is_empty() {
+            break;
+        }
+        let looked = known.look(&batch).await?.into_iter().flatten();
+        // Series that were read in an earlier batch and have not come since begin anew.
+        if reached.len() > WAITING {
+            reached.clear();
+        }
+        let events = batch.iter().flat_map(|commit| &commit.events);
+        for ((event, position), there) in events.zip(positions).zip(looked) {
             compared.source += 1;
-            if there {
-                compared.destination += 1;
-                compared.equal += 1;
-            } else {
-                missing.push((position, id));
-            }
+            let id = event.given_id().unwrap_or_default();
+            let fields = match there {
+                There::No | There::ByCommit(false) => {
+                    missing.push((position, id));
+                    continue;
+                }
+                There::ByCommit(true) => {
+                    compared.by_commits = true;
+                    Vec::new()
+                }
+                There::Is { says, series, number } => {
+                    let mut fields = Says::of(event, bodies).differs_at_all(says);
+                    let before = reached.entry(series).or_default();
+                    if number < *before {
+                        fields.push("order");
+                    }
+                    *before = number.max(*before);
+                    fields
+                }
+            };
+            compared.destination += 1;
+            if fields.is_empty() { compared.equal += 1 } else { compared.differs(id, fields) }
         }
         progress(compared.source);
         if missing.len() > WAITING {

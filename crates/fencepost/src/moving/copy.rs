@@ -257,7 +257,7 @@ fn losses(from: &Party, to: &Party) -> Vec<Loss> {
         lost("the feed", "is not there at the destination");
     }
     if !to.is_readable() {
-        lost("the comparison", "is by commits and their ids, not event by event: the destination cannot be read as a whole");
+        lost("the comparison", "of events without a tag is by the ids of their commits: the destination cannot be read as a whole");
     }
     losses
 }

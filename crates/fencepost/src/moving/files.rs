@@ -1,25 +1,24 @@
 //! Out of a store as lines of JSON, and into one. Reading and writing the file is the caller's; what a line says is in `lines`.
 //!
 //! Each line carries its place in the source, so a file tells by itself where its export goes on, and which of how many events of its
-//! commit it is, so that a file that was cut off is known to be. An import keeps no place: it asks for every commit whether it is there.
+//! commit it is, so that a file that was cut off is known to be. An import keeps no place: it asks for every event whether it is there.
 
 use std::io::{Read, Seek, SeekFrom};
-use std::pin::Pin;
 
 use futures::stream::{self, BoxStream};
-use futures::{Stream, StreamExt, TryStreamExt};
-use jiff::Timestamp;
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use serde::Serialize;
 
+use super::known::Known;
 use super::lines::{Line, Parsed, parse};
 use super::source::{Group, Place, grouped, same_commit};
-use super::target::Target;
-use super::write::{Writer, pieces};
-use super::{IN_FLIGHT, Party};
+use super::write::{Writer, size};
+use super::{IN_FLIGHT_BYTES, Party};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{Event, Metadata};
-use crate::log::Capabilities;
+use crate::position::Checkpoint;
 use crate::query::Query;
+use crate::state::{Checkpoints, Revision};
 
 /// The events that match behind a place, up to where there are no more just now, each as a line with its line break.
 pub fn export(from: impl Into<Party>, query: Query, after: Option<Place>) -> Result<BoxStream<'static, Result<Vec<u8>>>> {
@@ -89,8 +88,9 @@ pub struct Imported {
     pub repeated: u64,
 }
 
-/// Records the events of these lines, each commit once, whatever was imported before: events are told apart by their ids. `progress` hears
-/// the number of events dealt with. A wrong line ends it; what stands before it is recorded.
+/// Records the events of these lines, each once: an event whose id is there on one of its tags is left out, whoever recorded it and in whatever
+/// commit. One that says something else under its id is refused. `progress` hears the number of events dealt with. A wrong line ends it; what
+/// stands before it is recorded.
 pub async fn import(
     to: impl Into<Party>,
     lines: BoxStream<'_, Result<Vec<u8>>>,
@@ -98,55 +98,94 @@ pub async fn import(
 ) -> Result<Imported> {
     let to = to.into();
     let target = to.writable()?;
-    let mut commits = commits(lines).boxed().peekable();
-    if let Some(Ok(first)) = Pin::new(&mut commits).peek().await {
-        refuse_own(&target, &to.capabilities, first).await?;
-    }
-    // Not `try_buffered`: a wrong line must not overtake what stands before it.
-    let asked = commits.map(|group| async { ask(&target, &to.capabilities, group?).await }).buffered(IN_FLIGHT);
-    // A commit that is there already has nothing left to write, and passes through in its turn.
-    let new = asked.map_ok(|(Group { events, .. }, there)| match there {
-        true => Group { place: events.len() as u64, events: Vec::new() },
-        false => Group { events, place: 0 },
-    });
-    let mut writer = Writer::new(target.clone(), to.capabilities, new.boxed());
+    let mut known = Known::new(&to, &target);
+    let mut turn = None;
+    let mut commits = commits(lines).boxed();
     let mut imported = Imported::default();
-    while let Some((written, repeated)) = writer.next().await? {
-        imported.repeated += repeated;
-        imported.events += written.events;
-        imported.commits += u64::from(written.events > 0);
-        imported.split += written.split;
-        progress(imported.events + imported.repeated);
-    }
-    Ok(imported)
-}
-
-/// What a store exported is there already, but under the commit ids of its own writers: an import would not recognise it. The first event of
-/// the lines tells, where it is also the first of the store, or of one of its tags: only there it was recorded at that instant.
-async fn refuse_own(target: &Target, capabilities: &Capabilities, first: &Lines) -> Result<()> {
-    let (Some(event), Some(recorded_at)) = (first.events.first(), first.place) else { return Ok(()) };
-    for of in event.tags().iter().map(Some).chain(capabilities.untagged_reads.then_some(None)) {
-        let found = target.first(of).await?;
-        if found.is_some_and(|found| Some(found.id) == event.given_id() && found.recorded_at == recorded_at) {
-            let what = "importing what this very store exported".into();
-            return Err(Refused::Unsupported { what, remedy: "its events are there: import them into another store".into() }.into());
+    loop {
+        let (batch, mut wrong) = next_batch(&mut commits).await;
+        if batch.is_empty() {
+            return wrong.map_or(Ok(imported), Err);
+        }
+        let taken = match turn {
+            Some(turn) => turn,
+            None => Turn::take(&*to.checkpoints).await?,
+        };
+        // What was written is all there before more is looked for: a batch is written to its end.
+        let sorted = known.sort(batch).await?;
+        wrong = sorted.wrong.or(wrong);
+        turn = Some(match sorted.new.iter().any(|group| !group.events.is_empty()) {
+            true => taken.keep(&*to.checkpoints).await?,
+            false => taken,
+        });
+        let mut writer = Writer::new(target.clone(), to.capabilities, stream::iter(sorted.new.into_iter().map(Ok)).boxed());
+        while let Some((written, counted)) = writer.next().await? {
+            imported.repeated += counted.repeated;
+            imported.events += written.events;
+            imported.commits += counted.commits;
+            imported.split += written.split.max(counted.split);
+            progress(imported.events + imported.repeated);
+        }
+        if let Some(wrong) = wrong {
+            return Err(wrong);
         }
     }
-    Ok(())
 }
 
-/// Whether all of a commit is there.
-async fn ask(target: &Target, capabilities: &Capabilities, group: Lines) -> Result<(Lines, bool)> {
-    for piece in pieces(group.events.clone(), capabilities) {
-        if target.committed(&piece).await?.is_none() {
-            return Ok((group, false));
+/// The turn of an import on its destination: whoever begins has it, and who had it before is refused when it would write its next batch. So two
+/// imports of the same events do not both find that they are missing; but for the batch that the first had under way when the second began.
+struct Turn(Revision);
+
+const TURN: &str = "moving-import";
+
+impl Turn {
+    async fn take(checkpoints: &dyn Checkpoints) -> Result<Turn> {
+        loop {
+            let before = checkpoints.load(TURN).await?;
+            let count: u64 = before.as_ref().map(|(count, _)| count.open(TURN)).transpose()?.unwrap_or(0);
+            let after = Checkpoint::seal(TURN, &(count + 1));
+            if let Some(revision) = checkpoints.save(TURN, &after, before.map(|(_, revision)| revision)).await? {
+                return Ok(Turn(revision));
+            }
         }
     }
-    Ok((group, true))
+
+    async fn keep(self, checkpoints: &dyn Checkpoints) -> Result<Turn> {
+        let kept = checkpoints.save(TURN, &Checkpoint::seal(TURN, &self.0.0), Some(self.0)).await?;
+        let lost = || Refused::Unsupported {
+            what: "two imports into one store at the same time".into(),
+            remedy: "another has begun since: let it end, and run this one again; nothing is recorded twice".into(),
+        };
+        Ok(Turn(kept.ok_or_else(lost)?))
+    }
 }
 
-/// One commit of the lines, and when it was recorded.
-type Lines = Group<Event, Option<Timestamp>>;
+/// Events that are looked for together, at most.
+const BATCH: usize = 4_096;
+
+/// The next commits, as far as they are there without waiting; and what is wrong with the line behind them.
+async fn next_batch(commits: &mut BoxStream<'_, Result<Lines>>) -> (Vec<Lines>, Option<Error>) {
+    let (mut batch, mut events, mut bytes) = (Vec::new(), 0, 0);
+    while events < BATCH && bytes < IN_FLIGHT_BYTES {
+        let next = match batch.is_empty() {
+            true => commits.next().await,
+            false => commits.next().now_or_never().flatten(),
+        };
+        match next {
+            Some(Ok(commit)) => {
+                events += commit.events.len();
+                bytes += commit.events.iter().map(size).sum::<usize>();
+                batch.push(commit);
+            }
+            Some(Err(error)) => return (batch, Some(error)),
+            None => break,
+        }
+    }
+    (batch, None)
+}
+
+/// One commit of the lines.
+pub(super) type Lines = Group<Event, ()>;
 
 /// The commits of these lines. What has no part is a commit of its own.
 fn commits(lines: BoxStream<'_, Result<Vec<u8>>>) -> impl Stream<Item = Result<Lines>> + Send {
@@ -160,14 +199,13 @@ fn commits(lines: BoxStream<'_, Result<Vec<u8>>>) -> impl Stream<Item = Result<L
             }
             let parsed = parse(&line).map_err(wrong)?;
             let (at, of) = parsed.part.unwrap_or((1, 1));
-            let place = parsed.recorded_at;
             let event = event(parsed).map_err(wrong)?;
             if at != open.len() as u64 + 1 || at > of {
                 return Err(wrong(format!("it is event {at} of {of} of its commit, where event {} was to follow", open.len() + 1)));
             }
             open.push(event);
             if at == of {
-                return Ok(Some((Group { events: open, place }, (lines, number))));
+                return Ok(Some((Group { events: open, place: () }, (lines, number))));
             }
         }
         if open.is_empty() {

@@ -14,6 +14,7 @@
 mod compare;
 mod copy;
 mod files;
+mod known;
 mod lines;
 mod source;
 mod target;

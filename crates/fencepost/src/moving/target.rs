@@ -72,6 +72,29 @@ impl Target {
         })
     }
 
+    /// Every event that carries all of these tags, read strongly.
+    pub(super) async fn each(&self, tags: &[Tag], mut hear: impl FnMut(Recorded) + Send) -> Result<()> {
+        match (self, tags) {
+            (Target::Log(log), _) => {
+                let query = if tags.is_empty() { Query::all() } else { Query::tags(tags)? };
+                let mut events = log.read(&query, ReadOptions::default());
+                while let Some(event) = events.try_next().await? {
+                    hear(event);
+                }
+            }
+            (Target::Streams(streams), [tag]) => {
+                let stream = StreamName::new(tag)?;
+                let mut events = streams.read(&stream, StreamReadOptions::default());
+                while let Some(event) = events.try_next().await? {
+                    hear(event);
+                }
+            }
+            // What is not of one stream has no place there: writing it is refused.
+            (Target::Streams(_), _) => {}
+        }
+        Ok(())
+    }
+
     /// The first event of a tag; without one, of all.
     pub(super) async fn first(&self, of: Option<&Tag>) -> Result<Option<Recorded>> {
         match self {

@@ -56,7 +56,7 @@ pub(super) fn pieces(events: Vec<Event>, capabilities: &Capabilities) -> Vec<Vec
     pieces
 }
 
-fn size(event: &Event) -> usize {
+pub(super) fn size(event: &Event) -> usize {
     event.data().len() + event.metadata().bytes()
 }
 

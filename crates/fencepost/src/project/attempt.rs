@@ -3,9 +3,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::{FutureExt, select};
-use futures::stream;
-use futures::{StreamExt, TryStreamExt};
 use tokio::sync::watch;
 
 use super::consumer::Consumer;
@@ -13,7 +12,7 @@ use super::parked::{Lot, Parked};
 use super::run::Handed;
 use crate::error::{Error, Result};
 use crate::feed::{Delivery, From};
-use crate::state::Revision;
+use crate::state::{Fenced, Lease};
 
 /// An event that is to be parked, and the place in a window that waits for it.
 pub(super) struct ToPark {
@@ -64,29 +63,41 @@ where
     }
 }
 
-/// Stores what is parked, each under a number of its own.
-pub(super) async fn park(consumer: &Consumer, batch: &mut [ToPark]) -> Result<Vec<(Parked, Revision)>> {
-    let (mut tries, mut first) = (0, None);
-    loop {
-        let stored = async {
-            if first.is_none() {
-                let from = Lot::numbers(&*consumer.cells, &consumer.name, batch.len()).await?;
-                first = Some(from);
-                for (one, number) in batch.iter_mut().zip(from..) {
-                    one.parked.number = number;
+/// Events that are parked by one transaction, beside the lease.
+const AT_ONCE: usize = 50;
+
+/// Stores what is parked, each under a number of its own, in one transaction with the renewal of the lease that it is of: an instance that
+/// slept while another took over and handled the event stores nothing. After an error it may be stored or not; asked again, it is stored once.
+pub(super) async fn park(consumer: &Consumer, lease: &mut Lease, place: &serde_json::Value, batch: &mut [ToPark]) -> Result<Fenced> {
+    let cells = &*consumer.cells;
+    let mut unnumbered: Vec<&mut ToPark> = batch.iter_mut().filter(|one| one.parked.number == 0).collect();
+    if !unnumbered.is_empty() {
+        let first = Lot::numbers(cells, &consumer.name, unnumbered.len()).await?;
+        unnumbered.iter_mut().zip(first..).for_each(|(one, number)| one.parked.number = number);
+    }
+    let mut fenced = Fenced::Lost;
+    for batch in batch.chunks(AT_ONCE) {
+        let mut left: Vec<&Parked> = batch.iter().map(|one| &one.parked).collect();
+        loop {
+            let writes = left.iter().map(|parked| Lot::add(&consumer.name, parked)).collect::<Result<_>>()?;
+            fenced = lease.renew_with(place.clone(), writes).await?;
+            match fenced {
+                Fenced::Written(_) => break,
+                Fenced::Lost => return Ok(fenced),
+                // Stored by a try of before that nobody heard of.
+                Fenced::Refused => {
+                    let mut missing = Vec::new();
+                    for parked in left {
+                        if !Lot::has(cells, &consumer.name, parked).await? {
+                            missing.push(parked);
+                        }
+                    }
+                    left = missing;
                 }
             }
-            let add = |one: &ToPark| Lot::add(consumer.cells.clone(), consumer.name.clone(), one.parked.clone());
-            let each: Vec<_> = batch.iter().map(add).collect();
-            stream::iter(each).buffered(consumer.concurrency).try_collect().await
-        }
-        .await;
-        tries += 1;
-        match stored {
-            Err(error) if error.is_retryable() && tries < 10 => consumer.env.sleep(pause(consumer, tries, Duration::from_secs(5))).await,
-            stored => return stored,
         }
     }
+    Ok(fenced)
 }
 
 /// A parked event, read again from the feed.

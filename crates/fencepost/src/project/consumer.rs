@@ -176,6 +176,8 @@ pub struct Lag {
     pub events: u64,
     /// There are more than were counted.
     pub more: bool,
+    /// It may be less: of a consumer with keys of its own, which were not given here.
+    pub at_most: bool,
     /// For how long the oldest of them has waited, by the clocks of its writer and of this process.
     pub seconds: f64,
 }
@@ -381,7 +383,8 @@ impl Consumer {
         Ok(Some(ConsumerStatus { name: self.name.clone(), query: fixed.query, partitions, parked: self.parked().await?.len() }))
     }
 
-    /// Pauses it, on whatever machine it runs: what runs is finished and saved, and nothing more begins until it is resumed.
+    /// Pauses it, on whatever machine it runs. Each instance learns of it with its next save, within a quarter of its lease: from then on nothing
+    /// begins, what runs is finished and saved, and [`PartitionStatus::holder`] is none until it is resumed.
     pub async fn pause(&self) -> Result<()> {
         self.bar(true).await
     }
@@ -396,12 +399,17 @@ impl Consumer {
         Ok(())
     }
 
-    /// Moves it to another place, running or not. What runs meanwhile is not counted: its save is refused, and it begins at the new place.
+    /// Moves it to another place, running or not; a checkpoint of another feed is refused, and nothing is moved. What runs meanwhile is not counted: its save is refused, and it begins at the new place.
     /// Parked events stay parked.
     pub async fn rewind(&self, to: From) -> Result<()> {
         let (checkpoint, rewound) = match to {
             From::Start => (None, true),
-            From::Checkpoint(checkpoint) => (Some(checkpoint), false),
+            From::Checkpoint(checkpoint) => {
+                // Every instance would end on one that the feed does not take, and the old place be gone.
+                let from = From::Checkpoint(checkpoint.clone());
+                self.feed.subscribe(from, self.query.clone()).next().await.transpose()?;
+                (Some(checkpoint), false)
+            }
             From::Now => (Some(now(&*self.feed).await?), false),
         };
         let low = Low { checkpoint, rewound, ..Low::default() };
@@ -420,14 +428,12 @@ impl Consumer {
     /// Has a parked event tried again by the instance that runs; those that wait behind it follow.
     pub async fn retry_parked(&self, number: u64) -> Result<()> {
         let mut lot = Lot::new(self.cells.clone(), &self.name);
-        if lot.change(number, |parked| Some(Parked { released: true, ..parked })).await? { Ok(()) } else { Err(lot.missing(number)) }
+        if lot.change(number, |parked| Parked { released: true, ..parked }).await? { Ok(()) } else { Err(lot.missing(number)) }
     }
-    /// Gives a parked event up for good: it is never handled; those that wait behind it follow.
+    /// Gives a parked event up for good: it is never handled, unless a try of it is under way; those that wait behind it follow.
     pub async fn skip_parked(&self, number: u64) -> Result<()> {
         let mut lot = Lot::new(self.cells.clone(), &self.name);
-        lot.load().await?;
-        let event = lot.get(number).ok_or_else(|| lot.missing(number))?.event;
-        lot.remove(number, event).await
+        if lot.change(number, |parked| Parked { skipped: true, ..parked }).await? { Ok(()) } else { Err(lot.missing(number)) }
     }
 
     /// How far it is behind, counting at most so many events: reads the feed from its place on, and so costs what they cost. Where its partitions
@@ -436,7 +442,9 @@ impl Consumer {
         let fixed = self.must_be_fixed().await?;
         let unknown = fixed.own_keys && self.keys.is_none();
         let mut lag = Lag::default();
-        for (from, partitions) in self.places(&fixed).await? {
+        let places = self.places(&fixed).await?;
+        lag.at_most = unknown && places.len() > 1;
+        for (from, partitions) in places {
             let left = if unknown { count_to } else { count_to - lag.events };
             let behind =
                 Lag::behind(&*self.feed, from, &fixed.query, left, &self.env, |event| self.is_of(event, &partitions, &fixed)).await?;

@@ -11,13 +11,13 @@ use uuid::Uuid;
 use crate::error::{Error, Refused, Result};
 use crate::event::{EventType, Recorded};
 use crate::position::{Checkpoint, Position};
-use crate::state::{Cell, CellKey, CellKind, Cells, Revision};
+use crate::state::{Cell, CellKey, CellKind, CellWrite, Cells, Revision};
 
 /// An event that a consumer has parked. Its body stays where it is: in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Parked {
-    /// Its number among the consumer's parked events; lower ones were parked earlier, and none is given twice.
+    /// Its number among the consumer's parked events, from 1; lower ones were parked earlier, and none is given twice.
     #[serde(skip)]
     pub number: u64,
     /// The event's id.
@@ -36,6 +36,9 @@ pub struct Parked {
     pub released: bool,
     /// When it was parked, by the consumer's clock.
     pub parked_at: Timestamp,
+    /// It is given up. It stays until the consumer's saved place lies behind it, lest whoever reads it again takes it for a new one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) skipped: bool,
     /// Covers all before it: from here it is read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) before: Option<Checkpoint>,
@@ -45,7 +48,7 @@ impl Parked {
     pub(super) fn new(event: &Recorded, keys: Vec<String>, before: Option<Checkpoint>, parked_at: Timestamp) -> Self {
         let (id, event_type, position) = (event.id, event.event_type.clone(), event.position);
         let reason = "waits behind a parked event".into();
-        Parked { number: 0, event: id, event_type, position, keys, reason, attempts: 0, released: false, parked_at, before }
+        Parked { number: 0, event: id, event_type, position, keys, reason, attempts: 0, released: false, parked_at, skipped: false, before }
     }
     pub(super) fn failed(mut self, reason: String, attempts: u32) -> Self {
         // What a handler says may be long; the cell and whoever reads the list want a line.
@@ -89,18 +92,24 @@ impl Lot {
         Ok(())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+    /// How many are parked.
     pub(super) fn len(&self) -> usize {
-        self.held.len()
+        self.all().count()
     }
+    /// Those that are parked.
     pub(super) fn all(&self) -> impl Iterator<Item = &Parked> {
-        self.held.values().map(|(parked, _)| parked)
+        self.held.values().map(|(parked, _)| parked).filter(|parked| !parked.skipped)
     }
-    pub(super) fn get(&self, number: u64) -> Option<&Parked> {
-        self.held.get(&number).map(|(parked, _)| parked)
+    /// Those that were skipped, and may still be read again.
+    pub(super) fn skipped(&self) -> impl Iterator<Item = &Parked> {
+        self.held.values().map(|(parked, _)| parked).filter(|parked| parked.skipped)
     }
-    /// Whether this very event is parked already.
+    /// Whether this very event is parked already, or was skipped.
     pub(super) fn holds(&self, event: Uuid) -> bool {
-        self.all().any(|parked| parked.event == event)
+        self.held.values().any(|(parked, _)| parked.event == event)
     }
     /// Whether something is parked that what carries these keys must wait behind.
     pub(super) fn blocks(&self, keys: &[String]) -> bool {
@@ -130,41 +139,52 @@ impl Lot {
         }
     }
 
-    /// Under its number. Whoever heard no answer may ask again: it is stored once.
-    pub(super) async fn add(cells: Arc<dyn Cells>, consumer: String, mut parked: Parked) -> Result<(Parked, Revision)> {
-        loop {
-            let key = CellKey::new(CellKind::Parked, &consumer, parked.number)?;
-            if let Some(revision) = cells.save(&key, &parked.bytes(), None).await? {
-                return Ok((parked, revision));
-            }
-            match cells.load(&key).await? {
-                // A save of before that nobody heard of.
-                Some(cell) if Parked::read(&consumer, &cell)?.0.event == parked.event => return Ok((parked, cell.revision)),
-                Some(_) => parked.number += 1,
-                // It was stored, and has been skipped since.
-                None => return Ok((parked, Revision(0))),
-            }
-        }
+    /// Its write under its number, where nothing is yet.
+    pub(super) fn add(consumer: &str, parked: &Parked) -> Result<CellWrite> {
+        let key = CellKey::new(CellKind::Parked, consumer, parked.number)?;
+        Ok(CellWrite::Save { key, body: parked.bytes(), expect: None })
+    }
+    /// Whether it is there under its number: numbers are given once.
+    pub(super) async fn has(cells: &dyn Cells, consumer: &str, parked: &Parked) -> Result<bool> {
+        let key = CellKey::new(CellKind::Parked, consumer, parked.number)?;
+        Ok(cells.load(&key).await?.is_some())
     }
     pub(super) fn insert(&mut self, parked: Parked, revision: Revision) {
         self.held.insert(parked.number, (parked, revision));
     }
 
-    /// It is done with. Another event under this number stays.
-    pub(super) async fn remove(&mut self, number: u64, event: Uuid) -> Result<()> {
+    /// What a try of this event makes of it: none where it is gone, or is another. Without a reason it is done with, and removed.
+    pub(super) async fn tried(
+        &mut self,
+        number: u64,
+        event: Uuid,
+        failed: Option<&(String, u32)>,
+    ) -> Result<Option<(CellWrite, Option<Parked>)>> {
         let key = CellKey::new(CellKind::Parked, &self.consumer, number)?;
-        // Somebody may have released it meanwhile: then its revision is another.
-        while let Some(cell) = self.cells.load(&key).await? {
-            if Parked::read(&self.consumer, &cell)?.0.event != event || self.cells.delete(&key, cell.revision).await? {
-                break;
+        let found = match self.cells.load(&key).await? {
+            Some(cell) => Some(Parked::read(&self.consumer, &cell)?).filter(|(parked, _)| parked.event == event),
+            None => None,
+        };
+        let Some((parked, revision)) = found else {
+            self.held.remove(&number);
+            return Ok(None);
+        };
+        Ok(Some(match failed {
+            None => (CellWrite::Delete { key, expect: revision }, None),
+            Some((reason, attempts)) => {
+                let parked = parked.failed(reason.clone(), *attempts);
+                (CellWrite::Save { key, body: parked.bytes(), expect: Some(revision) }, Some(parked))
             }
-        }
-        self.held.remove(&number);
-        Ok(())
+        }))
+    }
+    /// What was made of it is stored.
+    pub(super) fn settle(&mut self, number: u64, now: Option<Parked>) {
+        let revision = self.held.remove(&number).map_or(Revision(1), |(_, revision)| revision);
+        now.into_iter().for_each(|parked| self.insert(parked, revision));
     }
 
-    /// Stores what became of it; false where it is gone, or is not what was to be changed.
-    pub(super) async fn change(&mut self, number: u64, change: impl Fn(Parked) -> Option<Parked>) -> Result<bool> {
+    /// Stores what becomes of it; false where it is gone, or was skipped.
+    pub(super) async fn change(&mut self, number: u64, change: impl Fn(Parked) -> Parked) -> Result<bool> {
         if number == GIVEN_OUT {
             return Ok(false);
         }
@@ -174,7 +194,11 @@ impl Lot {
                 self.held.remove(&number);
                 return Ok(false);
             };
-            let Some(changed) = change(Parked::read(&self.consumer, &cell)?.0) else { return Ok(false) };
+            let found = Parked::read(&self.consumer, &cell)?.0;
+            if found.skipped {
+                return Ok(false);
+            }
+            let changed = change(found);
             if let Some(revision) = self.cells.save(&key, &changed.bytes(), Some(cell.revision)).await? {
                 self.held.insert(number, (changed, revision));
                 return Ok(true);
@@ -188,6 +212,6 @@ impl Lot {
     }
 }
 
-fn shares(one: &[String], other: &[String]) -> bool {
+pub(super) fn shares(one: &[String], other: &[String]) -> bool {
     one.iter().any(|key| other.contains(key))
 }

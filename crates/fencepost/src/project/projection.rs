@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::offload::{ObjectRef, Objects, Of};
+use super::offload::{ObjectRef, Objects, Of, Offload};
+use crate::env::Env;
 use crate::error::{Error, Refused, Result};
 use crate::event::Recorded;
 use crate::position::{Checkpoint, Position};
@@ -201,7 +202,7 @@ pub(super) fn body(header: &Header, state: &[u8]) -> Bytes {
 /// The new header and revision, or none where somebody else has written.
 pub(super) async fn save(
     cells: &dyn Cells,
-    objects: Option<&Objects>,
+    (offload, env): (Option<&Offload>, &Env),
     (name, version): (&str, u32),
     mut header: Header,
     state: &[u8],
@@ -215,13 +216,14 @@ pub(super) async fn save(
         Err(Error::Refused(Refused::TooLong { bytes, limit, .. })) => (bytes, limit),
         other => return Ok(other?.map(|revision| (header, revision))),
     };
-    let Some(objects) = objects else {
+    let Some(offload) = offload else {
         let what = format!("a state of {} bytes in one item, which holds {}", too_long.0, too_long.1);
         return Err(Refused::Unsupported { what, remedy: "give Projections an object store, by offload".into() }.into());
     };
+    offload.claim(cells, env, name).await?;
     // One that is there under the name is not taken, though it be the same state: it is an orphan, which may be collected at any moment.
     let object = loop {
-        match objects.put(Of { projection: name, version, generation: header.generation }, state).await? {
+        match offload.objects.put(Of { projection: name, version, generation: header.generation }, state).await? {
             Some(object) => break object,
             None => header.generation += 1,
         }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::consumer::Lag;
 use super::names;
-use super::offload::Objects;
+use super::offload::{Objects, Offload};
 use super::projection::{Header, Projection, Stored, Where, body, lease_key, pointer_key, save, state_key};
 use super::run::{Ended, Failed};
 use super::wait::{Target, until};
@@ -32,7 +32,7 @@ use crate::state::{Cells, Lease, Revision, Standing, seen};
 /// A checkpoint that moved over nothing that matches is worth a write of the whole state only so often.
 const IDLE_SAVE: Duration = Duration::from_secs(300);
 
-/// So many saves in a row may fail, each after the retries of whoever was asked, before the projection ends with the error.
+/// So many saves, takes or loads in a row may fail, each after the retries of whoever was asked, before the projection ends with the error.
 const FAILED_SAVES: u32 = 5;
 
 /// The projections over a feed, with their states in these cells.
@@ -41,7 +41,7 @@ pub struct Projections {
     feed: Arc<dyn Feed>,
     cells: Arc<dyn Cells>,
     env: Env,
-    objects: Option<Objects>,
+    offload: Option<Offload>,
 }
 
 /// A projection's state, as it was last saved.
@@ -98,14 +98,18 @@ struct Pointer {
 impl Projections {
     /// Over this feed, in these cells. Nothing is called yet.
     pub fn new(feed: Arc<dyn Feed>, cells: Arc<dyn Cells>, env: Env) -> Self {
-        Self { feed, cells, env, objects: None }
+        Self { feed, cells, env, offload: None }
     }
 
     /// States that outgrow an item go here.
     #[cfg(feature = "offload")]
     pub fn offload(mut self, objects: Objects) -> Self {
-        self.objects = Some(objects);
+        self.offload = Some(Offload::new(objects));
         self
+    }
+
+    fn objects(&self) -> Option<&Objects> {
+        self.offload.as_ref().map(|offload| &offload.objects)
     }
 
     /// Runs it until it is dropped. While another instance does, it stands by.
@@ -120,15 +124,35 @@ impl Projections {
     {
         let key = lease_key(&projection.name, projection.version)?;
         let me = self.env.new_id();
-        names::register(&*self.cells, names::PROJECTIONS, &projection.name).await?;
         pin_mut!(until);
+        let mut failures = 0;
         loop {
-            let taking = Lease::take(&self.cells, &key, me, projection.lease, &self.env);
+            let taking = async {
+                names::register(&*self.cells, names::PROJECTIONS, &projection.name).await?;
+                Lease::take(&self.cells, &key, me, projection.lease, &self.env).await
+            };
             let lease = match select(taking.boxed(), until.as_mut()).await {
-                Either::Left((lease, _)) => lease?,
+                Either::Left((lease, _)) => lease,
                 Either::Right(_) => return Ok(Ended::Stopped),
             };
-            let loaded = load(self, projection).await;
+            let lease = match lease {
+                Err(error) if error.is_retryable() && failures + 1 < FAILED_SAVES => {
+                    failures += 1;
+                    self.env.sleep(again(failures)).await;
+                    continue;
+                }
+                lease => lease?,
+            };
+            let loaded = loop {
+                match load(self, projection).await {
+                    Err(error) if error.is_retryable() && failures + 1 < FAILED_SAVES => {
+                        failures += 1;
+                        self.env.sleep(again(failures)).await;
+                    }
+                    loaded => break loaded,
+                }
+            };
+            failures = 0;
             let (outcome, lease) = match loaded {
                 Ok(loaded) => {
                     let mut fold = Fold::begin(self, projection, lease, loaded);
@@ -176,7 +200,7 @@ impl Projections {
     }
 
     async fn projected<S: DeserializeOwned>(&self, name: &str, version: u32, stored: Stored) -> Result<Option<Projected<S>>> {
-        let (stored, bytes) = stored.whole(&*self.cells, self.objects.as_ref(), (name, version)).await?;
+        let (stored, bytes) = stored.whole(&*self.cells, self.objects(), (name, version)).await?;
         let Some(bytes) = bytes else { return Ok(None) };
         let Header { position, checkpoint, caught_up, saved_at, .. } = stored.header;
         let age = saved_at.map_or(Duration::ZERO, |saved| Duration::try_from(self.env.now().duration_since(saved)).unwrap_or_default());
@@ -260,17 +284,30 @@ impl Projections {
     /// Deletes objects that no version names any more, or never did, and that are older than the grace period: longer than any instance
     /// takes between storing an object and naming it.
     ///
-    /// **Prefix and namespace must be this store's alone.** Of projections that are unknown here nothing is deleted, but two stores that share
-    /// both, with a projection of the same name, delete each other's states.
+    /// Of projections that are unknown here nothing is deleted. Refused where the folder of one is another store's: nothing is deleted then, and
+    /// the two need another prefix. A folder of before there were owners becomes this store's; nothing in it is deleted until the grace period has
+    /// passed since, so that another store that writes there is refused first.
     #[cfg(feature = "offload")]
     pub async fn gc(&self, grace: Duration) -> Result<super::offload::ObjectsCollected> {
-        let Some(objects) = &self.objects else { return Ok(super::offload::ObjectsCollected::default()) };
+        let mut collected = super::offload::ObjectsCollected::default();
+        let Some(offload) = &self.offload else { return Ok(collected) };
         // First what is there, then what is named: an object that is named in between is not among the first.
-        let all = objects.all().await?;
-        let named = self.list().await?.into_iter().filter_map(|status| status.object).collect();
-        // Of a projection that is unknown here, whatever lies there is another store's.
-        let known = names::all(&*self.cells, names::PROJECTIONS).await?;
-        objects.sweep(objects.of(all, &known), &named, self.env.now(), grace).await
+        let all = offload.objects.all().await?;
+        let named = self.list().await?.into_iter().filter_map(|status| status.object).collect::<std::collections::BTreeSet<_>>();
+        let now = self.env.now();
+        let mut due = Vec::new();
+        for projection in names::all(&*self.cells, names::PROJECTIONS).await? {
+            let (states, owned_since) = offload.objects.of(&all, &projection);
+            if owned_since.is_some() || !states.is_empty() {
+                offload.claim(&*self.cells, &self.env, &projection).await?;
+                let owned = owned_since.map_or(Duration::ZERO, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
+                due.push((states, if owned < grace { Duration::MAX } else { grace }));
+            }
+        }
+        for (states, grace) in due {
+            collected += offload.objects.sweep(states, &named, now, grace).await?;
+        }
+        Ok(collected)
     }
 
     /// Waits until the live version of a projection holds all that a commit wrote, as far as it matches. Past the deadline it is an error
@@ -357,9 +394,7 @@ async fn load<S: DeserializeOwned>(projections: &Projections, projection: &Proje
     let Projection { name, version, .. } = projection;
     let cells = &*projections.cells;
     let (stored, bytes) = match Stored::load(cells, name, *version).await? {
-        Some(stored) => {
-            stored.whole(cells, projections.objects.as_ref(), (name, *version)).await.map(|(stored, bytes)| (Some(stored), bytes))?
-        }
+        Some(stored) => stored.whole(cells, projections.objects(), (name, *version)).await.map(|(stored, bytes)| (Some(stored), bytes))?,
         None => (None, None),
     };
     if stored.as_ref().is_some_and(|stored| stored.header.state == Where::Deleted) {
@@ -490,6 +525,14 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
 
     /// Moves the pointer to this version, once a state is stored that has caught up.
     async fn point(&mut self) -> Result<()> {
+        match self.move_pointer().await {
+            // At the next tick.
+            Err(error) if error.is_retryable() => Ok(()),
+            moved => moved,
+        }
+    }
+
+    async fn move_pointer(&mut self) -> Result<()> {
         if self.pointed || !self.header.caught_up || self.failures > 0 || self.revision.is_none() {
             return Ok(());
         }
@@ -501,12 +544,12 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
 
     /// State and checkpoint in one write, over the one that it knows.
     async fn save(&mut self) -> Result<Saved> {
-        let Projections { cells, env, objects, .. } = self.projections;
+        let Projections { cells, env, offload, .. } = self.projections;
         let Projection { name, version, .. } = self.projection;
         let header = Header { generation: self.header.generation + 1, saved_at: Some(env.now()), ..self.header.clone() };
         let state = serde_json::to_vec(&self.state)
             .map_err(|_| Refused::Malformed { what: "state", why: format!("the state of {name} does not serialise to JSON") })?;
-        match save(&**cells, objects.as_ref(), (name, *version), header, &state, self.revision).await {
+        match save(&**cells, (offload.as_ref(), env), (name, *version), header, &state, self.revision).await {
             Ok(Some((header, revision))) => {
                 (self.header, self.revision) = (header, Some(revision));
                 (self.unsaved, self.saved_at, self.saved) = (0, Instant::now(), self.header.checkpoint.clone());

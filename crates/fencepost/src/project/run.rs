@@ -1,5 +1,7 @@
 //! A consumer at work: reads ahead, hands out in order, saves behind what is done, and shares partitions with other instances by leases.
 
+mod parking;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -16,16 +18,16 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::attempt::{ToPark, Trouble, again, handle, park, pause};
+use super::attempt::{ToPark, Trouble, handle, pause};
 use super::consumer::{Consumer, Fixed, OnFailure, Progress, place};
-use super::parked::{Lot, Parked};
+use super::parked::{Lot, Parked, shares};
 use super::share::{self, Seat, partition_of};
 use super::window::{Ready, Window};
 use crate::error::Result;
 use crate::event::{EventType, Recorded};
 use crate::feed::{Delivery, From};
 use crate::position::{Checkpoint, Position};
-use crate::state::{CellKind, Lease, Revision, Standing, Watch};
+use crate::state::{CellKind, Lease, Standing, Watch};
 
 /// An event in the hands of a handler. It may come again: the position tells whether it was handled before.
 #[derive(Debug, Clone)]
@@ -109,7 +111,7 @@ impl Consumer {
             jobs: FuturesUnordered::new(),
             lot: Lot::new(self.cells.clone(), &self.name),
             to_park: Vec::new(),
-            retrying: BTreeSet::new(),
+            retrying: BTreeMap::new(),
             failed: None,
             stop: watch::Sender::new(false),
             claimed: None,
@@ -131,6 +133,8 @@ struct Group {
     feed: BoxStream<'static, Result<Delivery>>,
     /// Errors of the feed in a row.
     errors: u32,
+    /// Whether all that there was has been read.
+    caught_up: bool,
     /// Partitions to give up once all that was read is finished.
     leaving: BTreeSet<u32>,
     /// The place as last saved, and the events finished by then.
@@ -138,6 +142,12 @@ struct Group {
 }
 
 impl Group {
+    /// The partition is another's by now.
+    fn give_up(&mut self, partition: u32) {
+        self.leases.remove(&partition);
+        self.leaving.remove(&partition);
+    }
+
     /// Nothing is unfinished, and the feed stands where the mark is.
     fn idle_at(&self) -> Option<&Checkpoint> {
         let low = self.window.low().checkpoint.as_ref();
@@ -147,8 +157,7 @@ impl Group {
 
 enum Job {
     Handled { group: u64, ready: Ready, outcome: Result<(), Trouble> },
-    Parked(Vec<ToPark>, Result<Vec<(Parked, Revision)>>),
-    Retried { number: u64, event: Uuid, outcome: Result<Result<(), Trouble>> },
+    Retried { number: u64, event: Uuid, keys: Vec<String>, outcome: Result<Result<(), Trouble>> },
 }
 
 enum Turn {
@@ -169,9 +178,10 @@ struct Runner<'a, F> {
     groups_made: u64,
     jobs: FuturesUnordered<BoxFuture<'a, Job>>,
     lot: Lot,
-    /// What is to be parked as soon as the lease is known to be held.
+    /// What is to be parked, together with the renewal of its lease.
     to_park: Vec<ToPark>,
-    retrying: BTreeSet<u64>,
+    /// Parked events that are being tried again, and their keys: nothing that shares one begins meanwhile, even if they are skipped.
+    retrying: BTreeMap<u64, Vec<String>>,
     failed: Option<Failed>,
     stop: watch::Sender<bool>,
     /// When the leases were last looked at.
@@ -202,7 +212,7 @@ where
             }
             self.park().await?;
             if self.is_due() {
-                self.save(&BTreeSet::new()).await?;
+                self.save().await?;
             }
             self.leave().await?;
         }
@@ -253,7 +263,7 @@ where
                 }
             }
             Some(Ok(Delivery::CaughtUp { checkpoint })) => {
-                group.errors = 0;
+                (group.errors, group.caught_up) = (0, true);
                 group.window.pass(checkpoint);
             }
             Some(Err(error)) if !error.is_retryable() => return Err(error),
@@ -282,7 +292,7 @@ where
                 let Some(ready) = group.window.next() else { break };
                 if !group.leases.contains_key(&partition_of(&ready.keys[0], self.partitions)) {
                     group.window.finish(ready.sequence);
-                } else if self.lot.blocks(&ready.keys) {
+                } else if self.lot.blocks(&ready.keys) || self.retrying.values().any(|keys| shares(keys, &ready.keys)) {
                     let parked = Parked::new(&ready.event, ready.keys, ready.before, consumer.env.now());
                     self.to_park.push(ToPark { group: group.id, sequence: ready.sequence, parked });
                 } else {
@@ -316,29 +326,17 @@ where
                     self.to_park.push(ToPark { group: id, sequence: ready.sequence, parked });
                 }
             }
-            Job::Parked(asked, stored) => {
-                for (parked, revision) in stored? {
-                    self.lot.insert(parked, revision);
-                }
-                for ToPark { group: id, sequence, .. } in asked {
-                    if let Some(at) = group(&mut self.groups, id) {
-                        self.groups[at].window.finish(sequence);
-                    }
-                }
-            }
-            Job::Retried { number, event, outcome } => {
+            Job::Retried { number, event, keys, outcome } => {
                 self.retrying.remove(&number);
-                let failed = match outcome {
-                    Ok(Ok(())) => {
-                        self.lot.remove(number, event).await?;
-                        None
-                    }
-                    Ok(Err(trouble)) => (!trouble.abandoned).then_some((trouble.reason, trouble.attempts)),
-                    Err(error) => (!error.is_retryable()).then(|| (error.to_string(), 1)),
+                // None: it was not tried to an end.
+                let tried = match outcome {
+                    Ok(Ok(())) => Some(None),
+                    Ok(Err(trouble)) => (!trouble.abandoned).then_some(Some((trouble.reason, trouble.attempts))),
+                    Err(error) => (!error.is_retryable()).then(|| Some((error.to_string(), 1))),
                 };
-                if let Some((reason, attempts)) = failed {
-                    let same = |parked: Parked| (parked.event == event).then(|| parked.failed(reason.clone(), attempts));
-                    self.lot.change(number, same).await?;
+                if let Some(failed) = tried {
+                    // What is not stored is tried again.
+                    later(self.tried(number, event, self.seat_of(&keys), failed.as_ref()).await)?;
                 }
                 self.retry_due();
             }
@@ -353,66 +351,30 @@ where
         finished >= self.consumer.save_events || self.groups.iter().any(fresh)
     }
 
-    /// Parks what waits for it, right after the lease of its partition was renewed: an instance that slept while another took over and handled
-    /// the event must not set it aside behind the other's back. Not one transaction: one that sleeps for the lease's length between the two
-    /// writes still does, and the event is handled again, after later ones.
-    async fn park(&mut self) -> Result<()> {
-        if self.to_park.is_empty() {
-            return Ok(());
-        }
-        let of = |one: &ToPark, partitions| (one.group, partition_of(one.parked.keys.first().map_or("", String::as_str), partitions));
-        let renew = self.to_park.iter().map(|one| of(one, self.partitions)).collect();
-        let silent = self.save(&renew).await?;
-        let mut batch = Vec::new();
-        for one in std::mem::take(&mut self.to_park) {
-            let seat = of(&one, self.partitions);
-            // A group that is gone was lost to another instance.
-            let Some(group) = self.groups.iter_mut().find(|group| group.id == one.group) else { continue };
-            if !group.leases.contains_key(&seat.1) {
-                group.window.finish(one.sequence);
-            } else if silent.contains(&seat) {
-                // Whether it is held is not known: at the next turn.
-                self.to_park.push(one);
-            } else {
-                batch.push(one);
-            }
-        }
-        if !batch.is_empty() {
-            let consumer = self.consumer;
-            let park = async move {
-                let stored = park(consumer, &mut batch).await;
-                Job::Parked(batch, stored)
-            };
-            self.jobs.push(park.boxed());
-        }
-        Ok(())
-    }
-
     async fn tick(&mut self) -> Result<()> {
-        self.save(&BTreeSet::new()).await?;
+        self.save().await?;
         let now = Instant::now();
         if self.claimed.is_none_or(|then| now.duration_since(then) >= self.consumer.lease / 4) && !*self.stop.borrow() {
             self.claimed = Some(now);
             later(self.claim().await)?;
-            if self.lot.len() > 0 {
+            if !self.lot.is_empty() {
                 later(self.lot.load().await)?;
                 self.retry_due();
+                later(self.forget().await)?;
             }
         }
         Ok(())
     }
 
-    /// Saves places that moved and renews leases that have been silent for a while, and those of these groups and partitions at any rate. A save
-    /// that is refused loses the partition. Those of which nothing was heard.
-    async fn save(&mut self, renew: &BTreeSet<(u64, u32)>) -> Result<BTreeSet<(u64, u32)>> {
+    /// Saves places that moved and renews leases that have been silent for a while. A save that is refused loses the partition.
+    async fn save(&mut self) -> Result<()> {
         let length = self.consumer.lease;
-        let mut unheard = BTreeSet::new();
         for group in &mut self.groups {
             let low = group.window.low().clone();
             let moved = low.checkpoint != group.saved.0;
             let (mut lost, mut all) = (Vec::new(), true);
             for (partition, lease) in &mut group.leases {
-                if !moved && lease.silence() < length / 4 && !renew.contains(&(group.id, *partition)) {
+                if !moved && lease.silence() < length / 4 {
                     continue;
                 }
                 match lease.renew(Progress::of(&low)).await {
@@ -421,22 +383,16 @@ where
                     Ok(Standing::Lost) => lost.push(*partition),
                     Err(error) if !error.is_retryable() => return Err(error),
                     Err(_) if lease.silence() >= length => lost.push(*partition),
-                    Err(_) => {
-                        all = false;
-                        unheard.insert((group.id, *partition));
-                    }
+                    Err(_) => all = false,
                 }
             }
-            for partition in lost {
-                group.leases.remove(&partition);
-                group.leaving.remove(&partition);
-            }
+            lost.into_iter().for_each(|partition| group.give_up(partition));
             if all {
                 group.saved = (low.checkpoint, low.finished);
             }
         }
         self.groups.retain(|group| !group.leases.is_empty());
-        Ok(unheard)
+        Ok(())
     }
 
     /// Gives up what others asked for, once nothing of it is under way.
@@ -506,7 +462,7 @@ where
                 let feed = self.consumer.follow(from, Duration::ZERO);
                 let window = Window::begin(progress.low());
                 let (leases, leaving) = (BTreeMap::new(), BTreeSet::new());
-                self.groups.push(Group { id: self.groups_made, leases, window, feed, errors: 0, leaving, saved });
+                self.groups.push(Group { id: self.groups_made, leases, window, feed, errors: 0, caught_up: false, leaving, saved });
                 self.groups.len() - 1
             });
             fresh.insert(place, at);
@@ -525,30 +481,6 @@ where
                     self.groups[into].leases.extend(group.leases);
                 }
                 None => at += 1,
-            }
-        }
-    }
-
-    /// Tries parked events again whose turn has come.
-    fn retry_due(&mut self) {
-        if *self.stop.borrow() {
-            return;
-        }
-        for parked in self.lot.due() {
-            let key = parked.keys.first().map_or("", String::as_str);
-            let partition = partition_of(key, self.partitions);
-            let mine = self.groups.iter().any(|group| group.leases.contains_key(&partition));
-            if mine && self.retrying.insert(parked.number) {
-                let (consumer, handler, stop) = (self.consumer, self.handler, self.stop.subscribe());
-                let (number, event) = (parked.number, parked.event);
-                let again = async move {
-                    let outcome = match again(consumer, &parked).await {
-                        Ok(handed) => Ok(handle(consumer, handler, handed, stop).await),
-                        Err(error) => Err(error),
-                    };
-                    Job::Retried { number, event, outcome }
-                };
-                self.jobs.push(again.boxed());
             }
         }
     }

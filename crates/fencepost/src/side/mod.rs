@@ -25,10 +25,10 @@ use tokio::sync::watch;
 use self::item::{HASH, RANGE, corrupt, key, pack, unpack};
 use crate::dynamo::item::{Attributes, Item, Malformed, binary, number, size, text, wrong};
 use crate::dynamo::table::{KeyKind, KeySpec, StreamSpec, TableOptions, TableSpec};
-use crate::dynamo::{Dynamo, Find, Freshness, ITEM_BYTES, Op, Outcome, Verdict, Write};
+use crate::dynamo::{Dynamo, Find, Freshness, ITEM_BYTES, Op, Outcome, Terms, Verdict, Write};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::position::{Checkpoint, Token};
-use crate::state::{Cell, CellKey, CellKind, Cells, Checkpoints, Revision, State, States, check_key, check_name};
+use crate::state::{Cell, CellKey, CellKind, CellWrite, Cells, Checkpoints, Revision, State, States, check_key, check_name};
 
 const BODY: &str = "d";
 const PACKED: &str = "D";
@@ -105,12 +105,17 @@ impl Side {
 
     /// One write.
     pub(crate) async fn put(&self, op: &Op, write: Write) -> Result<Outcome> {
-        let outcome = self.dynamo().write(op, HASH, vec![write.clone()]).await.map_err(Error::from);
+        self.put_all(op, vec![write]).await
+    }
+
+    /// All of them or none.
+    async fn put_all(&self, op: &Op, writes: Vec<Write>) -> Result<Outcome> {
+        let outcome = self.dynamo().write(op, HASH, writes.clone()).await.map_err(Error::from);
         if !self.is_not_made(&outcome) {
             return outcome;
         }
         self.make().await?;
-        Ok(self.dynamo().write(op, HASH, vec![write]).await?)
+        Ok(self.dynamo().write(op, HASH, writes).await?)
     }
 
     /// Makes the table, unless it is there.
@@ -124,27 +129,37 @@ impl Side {
     }
 
     /// Replaces an item whose revision is still the expected one; the new revision, or none where somebody else was first.
-    async fn swap(&self, mut item: Item, expect: Option<Revision>) -> Result<Option<Revision>> {
+    async fn swap(&self, item: Item, expect: Option<Revision>) -> Result<Option<Revision>> {
         let op = self.dynamo().op();
-        let next = expect.map_or(1, |revision| revision.0 + 1);
-        item.insert(REVISION.into(), number(next));
+        let (mine, write) = self.over(item, expect);
+        let outcome = self.put(&op, write).await?;
+        Ok(is_done(&outcome, &mine).then_some(next(expect)))
+    }
+
+    /// The item as the next revision, and its put over the expected one.
+    fn over(&self, mut item: Item, expect: Option<Revision>) -> (Item, Write) {
+        item.insert(REVISION.into(), number(next(expect).0));
         let (condition, values) = match expect {
             None => ("attribute_not_exists(#h)".to_owned(), Item::new()),
             Some(revision) => (format!("{REVISION} = :r"), Item::from([(":r".into(), number(revision.0))])),
         };
-        let mine = item.clone();
-        match self.put(&op, Write::PutIf { table: self.table().into(), item, condition, values }).await? {
-            Outcome::Done => Ok(Some(Revision(next))),
-            // Our own write, whose answer was lost, is there as we wrote it.
-            Outcome::Failed { verdicts, doubt } => {
-                let ours = doubt && matches!(verdicts.first(), Some(Verdict::Found(found)) if **found == mine);
-                Ok(ours.then_some(Revision(next)))
-            }
-        }
+        (item.clone(), Write::PutIf { table: self.table().into(), item, condition, values })
     }
 
     fn cell_key(&self, at: &CellKey) -> Item {
         key(cells_hash(self.namespace(), at.kind(), at.name()), at.number())
+    }
+}
+
+fn next(expect: Option<Revision>) -> Revision {
+    Revision(expect.map_or(1, |revision| revision.0 + 1))
+}
+
+/// Whether it was written. Our own write, whose answer was lost, is there as we wrote it: of several, the first tells.
+fn is_done(outcome: &Outcome, mine: &Item) -> bool {
+    match outcome {
+        Outcome::Done => true,
+        Outcome::Failed { verdicts, doubt } => *doubt && matches!(verdicts.first(), Some(Verdict::Found(found)) if **found == *mine),
     }
 }
 
@@ -221,6 +236,28 @@ impl Cells for Side {
         let gone =
             self.dynamo().delete_if(&op, self.table(), self.cell_key(at), format!("{REVISION} = :r"), values).await.map_err(Error::from);
         if self.is_not_made(&gone) { Ok(false) } else { gone }
+    }
+
+    async fn write_all(&self, writes: &[CellWrite]) -> Result<bool> {
+        let (mut first, mut all) = (None, Vec::new());
+        for write in writes {
+            let key = self.cell_key(write.key());
+            all.push(match write {
+                CellWrite::Save { body, expect, .. } => {
+                    let mut item = key;
+                    put_body(&mut item, body)?;
+                    let (mine, write) = self.over(item, *expect);
+                    first.get_or_insert(mine);
+                    write
+                }
+                CellWrite::Delete { expect, .. } => {
+                    let condition = Terms::when(format!("{REVISION} = :r")).value(":r", number(expect.0));
+                    Write::DeleteIf { table: self.table().into(), key, condition }
+                }
+            });
+        }
+        let outcome = self.put_all(&self.dynamo().op(), all).await?;
+        Ok(is_done(&outcome, &first.unwrap_or_default()))
     }
 
     async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {

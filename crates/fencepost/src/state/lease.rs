@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Cell, CellKey, Cells, Revision};
+use super::{Cell, CellKey, CellWrite, Cells, Revision};
 use crate::env::Env;
 use crate::error::{Error, Reason, Result};
 
@@ -74,6 +74,18 @@ pub enum Standing {
         barred: bool,
     },
     /// It is somebody else's, or nobody's: nothing was written.
+    Lost,
+}
+
+/// What became of writes that only the holder of a lease may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Fenced {
+    /// They are done, and the lease is renewed.
+    Written(Standing),
+    /// The lease is held still, and nothing was written: one of the cells was not as expected.
+    Refused,
+    /// The lease is somebody else's, or nobody's: nothing was written.
     Lost,
 }
 
@@ -151,6 +163,29 @@ impl Lease {
     pub async fn renew(&mut self, content: Value) -> Result<Standing> {
         let next = Held { content, beat: self.held.beat + 1, ..self.held.clone() };
         self.write(next).await
+    }
+
+    /// Says that the holder lives, and does these writes at the same instant, all or nothing: where the lease is somebody else's, nothing of it
+    /// is done, however late it comes.
+    pub async fn renew_with(&mut self, content: Value, writes: Vec<CellWrite>) -> Result<Fenced> {
+        for _ in 0..RACES {
+            let next = Held { content: content.clone(), beat: self.held.beat + 1, ..self.held.clone() };
+            let (spoke, known) = (Instant::now(), self.revision);
+            let renewal = CellWrite::Save { key: self.key.clone(), body: next.bytes(), expect: Some(known) };
+            let all: Vec<CellWrite> = [renewal].into_iter().chain(writes.iter().cloned()).collect();
+            if self.cells.write_all(&all).await? {
+                (self.held, self.revision, self.spoke) = (next, Revision(known.0 + 1), spoke);
+                return Ok(Fenced::Written(Standing::Kept { rung: self.held.rung, barred: self.held.barred }));
+            }
+            match self.look_again(&next).await? {
+                Standing::Lost => return Ok(Fenced::Lost),
+                // The lease is as it was known: it was another of the cells.
+                Standing::Kept { .. } if self.revision == known => return Ok(Fenced::Refused),
+                // Others' wishes, or a write of our own that nobody heard of, perhaps this one: then the cells tell at the next turn.
+                Standing::Kept { .. } => {}
+            }
+        }
+        Err(too_many(&self.key))
     }
 
     /// Gives it up, with what goes with it. A ringer has the first turn on it.
@@ -236,7 +271,7 @@ impl Lease {
                 Standing::Kept { rung, barred } => (next.rung, next.barred) = (rung.or(next.rung), barred),
             }
         }
-        Err(Error::unavailable(Reason::Throttled, format!("{}: too many write this lease", self.key)))
+        Err(too_many(&self.key))
     }
 
     /// After a write that was refused: whether only others' wishes changed, or our own write landed unheard.
@@ -273,5 +308,9 @@ async fn amend(cells: &Arc<dyn Cells>, key: &CellKey, mut change: impl FnMut(&mu
             return Ok(());
         }
     }
-    Err(Error::unavailable(Reason::Throttled, format!("{key}: too many write this lease")))
+    Err(too_many(key))
+}
+
+fn too_many(key: &CellKey) -> Error {
+    Error::unavailable(Reason::Throttled, format!("{key}: too many write this lease"))
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use fencepost::{Cell, CellKey, CellKind, Cells, Error, Reason, Result, Revision};
+use fencepost::{Cell, CellKey, CellKind, CellWrite, Cells, Error, Reason, Result, Revision};
 
 /// What becomes of a save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +64,19 @@ impl Cells for Judged {
         match (self.judge)(key, body) {
             Verdict::Done => self.inner.save(key, body, expect).await,
             Verdict::Unheard => self.inner.save(key, body, expect).await.and_then(|_| Err(lost())),
+            Verdict::Failed => Err(lost()),
+            Verdict::Stopped => std::future::pending().await,
+        }
+    }
+    async fn write_all(&self, writes: &[CellWrite]) -> Result<bool> {
+        let lost = || Error::unavailable(Reason::Unreachable, "no answer");
+        let judged = writes.iter().map(|write| match write {
+            CellWrite::Save { key, body, .. } => (self.judge)(key, body),
+            CellWrite::Delete { .. } => Verdict::Done,
+        });
+        match judged.fold(Verdict::Done, |all, one| if all == Verdict::Done { one } else { all }) {
+            Verdict::Done => self.inner.write_all(writes).await,
+            Verdict::Unheard => self.inner.write_all(writes).await.and_then(|_| Err(lost())),
             Verdict::Failed => Err(lost()),
             Verdict::Stopped => std::future::pending().await,
         }

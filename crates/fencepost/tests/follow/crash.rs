@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use fencepost::{Cell, CellKey, CellKind, Cells, Delivery, Env, Feed, From, Position, Query, Result, Revision};
+use fencepost::{Cell, CellKey, CellKind, CellWrite, Cells, Delivery, Env, Feed, From, Position, Query, Result, Revision};
 use futures::StreamExt;
 use futures::future::select;
 use futures::stream::BoxStream;
@@ -183,6 +183,17 @@ impl Cells for Mortal {
         let deleted = self.0.delete(key, expect).await;
         self.1.at(Point::AfterDelete).await;
         deleted
+    }
+    async fn write_all(&self, writes: &[CellWrite]) -> Result<bool> {
+        // The first is the lease; what goes with it names the point.
+        let (before, after) = match writes.last() {
+            Some(CellWrite::Save { key, .. }) => (Point::BeforeSave(key.kind()), Point::AfterSave(key.kind())),
+            _ => (Point::BeforeDelete, Point::AfterDelete),
+        };
+        self.1.at(before).await;
+        let written = self.0.write_all(writes).await;
+        self.1.at(after).await;
+        written
     }
     async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {
         self.0.list(kind, name).await

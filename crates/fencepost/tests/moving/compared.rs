@@ -135,3 +135,51 @@ async fn what_is_missing_is_told_beside_what_came_since() {
     let compared = Copy::new(party(&from), party(&lost), "there").compare(&quiet).await.expect("compares");
     assert_eq!((compared.source, compared.differing), (all(&to).await.len() as u64, all(&to).await.len() as u64), "{compared:?}");
 }
+
+/// A log that records another body than it was given.
+#[derive(Debug)]
+struct Mangling(Arc<dyn EventLog>);
+
+#[async_trait]
+impl EventLog for Mangling {
+    async fn source(&self, query: &Query, since: Option<&Token>) -> Result<Sourced> {
+        self.0.source(query, since).await
+    }
+    async fn append(&self, append: Append) -> Result<Committed> {
+        let mangled = |event: &Event| {
+            let body = if event.event_type().as_str() == "Bad" { b"other".to_vec() } else { event.data().to_vec() };
+            let bare = Event::new(event.event_type(), body).expect("event").meta(event.metadata().clone());
+            let bare = event.given_id().into_iter().fold(bare, Event::id);
+            event.tags().iter().fold(bare, |event, tag| event.with_tag(tag.clone()))
+        };
+        let mangled = Append::new(append.events().iter().map(mangled).collect::<Vec<_>>());
+        self.0.append(append.commit_id().into_iter().fold(mangled, Append::commit)).await
+    }
+    async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
+        self.0.unchanged(token).await
+    }
+    async fn committed(&self, commit: CommitId) -> Result<Answer<Option<Committed>>> {
+        self.0.committed(commit).await
+    }
+    fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {
+        self.0.read(query, options)
+    }
+}
+
+/// Every commit is there under its id; only who reads its events sees what became of them.
+#[tokio::test]
+async fn a_destination_that_cannot_be_read_whole_is_compared_event_by_event() {
+    let from = Memory::new();
+    for (n, kind) in ["Good", "Bad", "Good"].into_iter().enumerate() {
+        let event = Event::new(kind, n.to_string()).and_then(|event| event.tag("tag:1")).expect("event").id(Uuid::from_u128(n as u128));
+        EventLog::append(&from, Append::new([event])).await.expect("appends");
+    }
+    let to = store("feed=streams").await;
+    let log = Arc::new(Mangling(to.log().expect("log")));
+    let copy = Copy::new(party(&from), Party::new(to.capabilities(), to.checkpoints()).log(log), "there");
+    copy.run(&quiet).await.expect("copies");
+    let compared = copy.compare(&quiet).await.expect("compares");
+    assert!(!compared.by_commits, "{compared:?}");
+    let told: Vec<_> = compared.differences.iter().map(|one| (one.id.as_u128(), one.fields.clone())).collect();
+    assert_eq!((compared.equal, told), (2, vec![(1, vec!["body"])]), "{compared:?}");
+}

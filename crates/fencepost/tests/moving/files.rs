@@ -58,22 +58,6 @@ async fn a_large_commit_is_found_whole_behind_many_blocks() {
 }
 
 #[tokio::test]
-async fn what_a_store_exported_is_not_imported_into_it() {
-    for feed in ["lanes-1", "lanes-8"] {
-        let from = store(&format!("feed={feed}")).await;
-        fill(&*from.log().expect("log"), &Env::seeded(15), 5).await;
-        let events = all(&*from.log().expect("log")).await.len();
-        let tag = Query::tag("tag:3").expect("query");
-        let part: Vec<u8> = moving::export(&from, tag, None).expect("begins").try_concat().await.expect("exports");
-        for file in [exported(&from, None).await, part] {
-            let error = moving::import(&from, lines(&file), &quiet).await.expect_err("refused");
-            assert!(error.to_string().contains("this very store"), "{error}");
-        }
-        assert_eq!(all(&*from.log().expect("log")).await.len(), events, "{feed}");
-    }
-}
-
-#[tokio::test]
 async fn a_wrong_line_is_named_and_what_stands_before_it_is_recorded() {
     let to = Memory::new();
     let good = r#"{"type":"T","data":1,"id":"0191d7a0-0000-7000-8000-000000000001"}"#;

@@ -51,7 +51,8 @@ impl EventLog for Dying {
         self.call(EventLog::committed(&self.memory, commit)).await
     }
     fn read<'a>(&'a self, query: &'a Query, options: ReadOptions) -> BoxStream<'a, Result<Recorded>> {
-        EventLog::read(&self.memory, query, options)
+        let read = self.call(async move { Ok(EventLog::read(&self.memory, query, options)) });
+        stream::once(read).try_flatten().boxed()
     }
 }
 
@@ -99,7 +100,7 @@ async fn an_import_killed_at_any_call_loses_and_doubles_nothing() {
             assert_eq!(imported.events + imported.repeated, all(&from).await.len() as u64);
             assert_eq!(held(&all(&to).await), expected, "killed at call {calls}");
             if !died {
-                assert!(calls >= 60, "it was killed at every call: {calls}");
+                assert!(calls >= 35, "it was killed at every call: {calls}");
                 break;
             }
         }

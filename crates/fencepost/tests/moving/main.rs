@@ -3,6 +3,7 @@
 
 mod compared;
 mod files;
+mod ids;
 mod killed;
 mod pace;
 #[path = "../support/mod.rs"]

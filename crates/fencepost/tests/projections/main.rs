@@ -367,6 +367,9 @@ impl Cells for Counted {
     async fn delete(&self, key: &CellKey, expect: Revision) -> fencepost::Result<bool> {
         self.0.delete(key, expect).await
     }
+    async fn write_all(&self, writes: &[fencepost::CellWrite]) -> fencepost::Result<bool> {
+        self.0.write_all(writes).await
+    }
     async fn list(&self, kind: CellKind, name: &str) -> fencepost::Result<Vec<Cell>> {
         self.0.list(kind, name).await
     }

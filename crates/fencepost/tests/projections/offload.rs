@@ -59,7 +59,6 @@ async fn make_bucket(endpoint: &str, bucket: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_that_outgrows_its_item_goes_to_objects_and_superseded_ones_are_collected() {
-    use futures::TryStreamExt;
     for place in follow::places().await {
         let folder = tempfile::tempdir().expect("it must succeed");
         let (objects, store) = objects(&folder).await;
@@ -84,11 +83,10 @@ async fn a_state_that_outgrows_its_item_goes_to_objects_and_superseded_ones_are_
         assert!(young.deleted == 0 && young.young >= 1, "{}: {young:?}", place.name);
         let collected = all.gc(Duration::ZERO).await.expect("it must succeed");
         assert!(collected.deleted >= 1, "{}: {collected:?}", place.name);
-        let left: Vec<_> = store.list(None).try_collect().await.expect("it must succeed");
-        assert_eq!(
-            left.iter().map(|object| object.location.to_string()).collect::<Vec<_>>(),
-            [all.list().await.expect("it must succeed")[0].object.clone().expect("it must succeed")]
-        );
+        let named = all.list().await.expect("it must succeed")[0].object.clone().expect("it must succeed");
+        let mut left = all_keys(&*store).await;
+        left.sort_unstable();
+        assert_eq!(left, [named, "states/here/main/large/owner".to_owned()]);
         reach(&all, &place, 50).await;
         all.delete("large", 1).await.expect("it must succeed");
         assert_eq!(all.gc(Duration::ZERO).await.expect("it must succeed").deleted, 1, "{}: nobody names the last one any more", place.name);
@@ -148,10 +146,15 @@ async fn racing_writers_of_one_state_leave_one_whole_state() {
     reach(&all, &place, 40).await;
 }
 
-async fn object_keys(store: &dyn object_store::ObjectStore) -> Vec<String> {
+async fn all_keys(store: &dyn object_store::ObjectStore) -> Vec<String> {
     use futures::TryStreamExt;
     let listed: Vec<_> = store.list(None).try_collect().await.expect("lists");
     listed.into_iter().map(|object| object.location.to_string()).collect()
+}
+
+/// Of the states; whose they are is said beside them.
+async fn object_keys(store: &dyn object_store::ObjectStore) -> Vec<String> {
+    all_keys(store).await.into_iter().filter(|key| !key.ends_with("/owner")).collect()
 }
 
 /// A reader has loaded the cell; before it asks for the object, another is stored in its place and this one is collected.
@@ -241,6 +244,52 @@ async fn objects_of_projections_that_are_unknown_here_are_left_alone() {
     assert_eq!(object_keys(&*store).await, before);
 }
 
+/// Two stores that share prefix and namespace and have a projection of one name: neither may take the other's states for its own leavings.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_is_another_stores_is_refused_and_nothing_in_it_collected() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (objects, store) = objects(&folder).await;
+    let (theirs, ours) = (place(Memory::new()), place(Memory::new()));
+    append(&theirs, 0..40).await;
+    reach(&projections(&theirs, None).offload(objects.clone()), &theirs, 40).await;
+    let before = all_keys(&*store).await;
+    append(&ours, 0..40).await;
+    let all = projections(&ours, None).offload(objects);
+    let told = all.run(&large()).await.expect_err("refused").to_string();
+    assert!(told.contains("another store's") && told.contains("another prefix"), "{told}");
+    let told = all.gc(Duration::ZERO).await.expect_err("refused").to_string();
+    assert!(told.contains("another prefix"), "{told}");
+    assert_eq!(all_keys(&*store).await, before, "nothing was written or deleted");
+    reach(&projections(&theirs, None).offload(Objects::new(store.clone(), "states/here", "main")), &theirs, 40).await;
+    // With a prefix of its own it goes on.
+    reach(&projections(&ours, None).offload(Objects::new(store, "elsewhere", "main")), &ours, 40).await;
+}
+
+/// A folder of before there were owners becomes its store's at the next offload or collection; what lies there is left alone for the grace
+/// period, so that another store which writes there hears of it first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_without_an_owner_gets_one_and_is_left_alone_for_the_grace_period() {
+    use object_store::{ObjectStoreExt, path::Path};
+    let folder = tempfile::tempdir().expect("a folder");
+    let (objects, store) = objects(&folder).await;
+    let (one, other) = (place(Memory::new()), place(Memory::new()));
+    let owner = Path::from("states/here/main/large/owner");
+    for place in [&one, &other] {
+        append(place, 0..40).await;
+        reach(&projections(place, None).offload(objects.clone()), place, 40).await;
+        // As it was before there were owners.
+        store.delete(&owner).await.expect("deletes");
+    }
+    let before = object_keys(&*store).await;
+    let all = projections(&one, None).offload(objects.clone());
+    let collected = all.gc(Duration::from_secs(1)).await.expect("collects");
+    assert_eq!((collected.deleted, object_keys(&*store).await), (0, before), "it has just become its own");
+    append(&other, 40..50).await;
+    let told = projections(&other, None).offload(objects).run(&large()).await.expect_err("refused").to_string();
+    assert!(told.contains("another prefix"), "{told}");
+    reach(&all, &one, 40).await;
+}
+
 /// Put-if-absent is what keeps two writers of one name apart: the store of objects that the tests run on must hold it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_object_under_one_name_is_refused_by_the_store() {
@@ -310,11 +359,12 @@ async fn encryption_by_a_key_is_asked_for_with_every_state() {
     let place = place(Memory::new());
     append(&place, 0..30).await;
     let all = projections(&place, None).offload(objects);
-    let stored = || async { !heads.lock().expect("the heads").is_empty() };
+    let stored = || async { heads.lock().expect("the heads").iter().any(|head| head.contains("/large/1/")) };
     let _ = all.run_until(&large(), wait_for(stored)).await.expect("it runs");
     let heads = heads.lock().expect("the heads").clone();
+    assert!(heads[0].starts_with("put /states/here/main/large/owner "), "whose they are comes first: {}", heads[0]);
     for head in heads {
-        assert!(head.starts_with("put /states/here/main/large/1/") && head.contains("if-none-match: *"), "{head}");
+        assert!(head.starts_with("put /states/here/main/large/") && head.contains("if-none-match: *"), "{head}");
         assert!(head.contains("x-amz-server-side-encryption: aws:kms\r\n"), "{head}");
         assert!(head.contains(&format!("x-amz-server-side-encryption-aws-kms-key-id: {key}\r\n")), "{head}");
     }
@@ -333,7 +383,7 @@ async fn a_state_that_cannot_be_stored_ends_the_projection_with_the_reason() {
     let all = projections(&place, None).offload(objects);
     let ended = tokio::time::timeout(follow::PATIENCE, all.run(&large())).await.expect("it ends by itself");
     let told = ended.map(|_| ()).expect_err("it cannot be stored").to_string();
-    assert!(told.contains("main/large/1/"), "{told}");
+    assert!(told.contains("main/large/"), "{told}");
 }
 
 #[tokio::test]

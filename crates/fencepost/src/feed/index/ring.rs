@@ -21,7 +21,7 @@ use crate::dynamo::item::of_json;
 use crate::dynamo::records::{Change, Record, Sequence};
 use crate::error::Result;
 use crate::event::CommitId;
-use crate::state::{Cell, CellKey, CellKind, Cells, Lease, Revision, Standing, Watch};
+use crate::state::{Cell, CellKey, CellKind, CellWrite, Cells, Lease, Revision, Standing, Watch};
 use crate::units::Units;
 
 /// Where the lease lies. A dot, so that a consumer called `index` has a place of its own.
@@ -334,6 +334,10 @@ impl Cells for Counted {
     async fn delete(&self, key: &CellKey, expect: Revision) -> Result<bool> {
         self.saves.fetch_add(1, Ordering::Relaxed);
         self.cells.delete(key, expect).await
+    }
+    async fn write_all(&self, writes: &[CellWrite]) -> Result<bool> {
+        self.saves.fetch_add(writes.len() as u64, Ordering::Relaxed);
+        self.cells.write_all(writes).await
     }
     async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {
         self.cells.list(kind, name).await

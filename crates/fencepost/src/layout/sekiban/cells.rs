@@ -18,7 +18,7 @@ use crate::dynamo::item::{Attributes, Item, number};
 use crate::dynamo::{Freshness, Write};
 use crate::error::{Error, Refused, Result};
 use crate::position::Position;
-use crate::state::{Cell, CellKey, CellKind, Cells, Revision};
+use crate::state::{Cell, CellKey, CellKind, CellWrite, Cells, Revision};
 
 /// The cells of a store with Sekiban's tables.
 #[derive(Debug, Clone)]
@@ -139,6 +139,14 @@ impl Cells for SekibanCells {
         let Some(version) = version(key) else { return Cells::delete(self.0.side(), key, expect).await };
         let (condition, values) = as_known(control(expect));
         self.0.delete_state(self.row_key(key, version), condition, values).await
+    }
+
+    async fn write_all(&self, writes: &[CellWrite]) -> Result<bool> {
+        if writes.iter().any(|write| version(write.key()).is_some()) {
+            let what = "a projection's state written together with another cell".into();
+            return Err(Refused::Unsupported { what, remedy: "its row is Sekiban's: save it by itself".into() }.into());
+        }
+        Cells::write_all(self.0.side(), writes).await
     }
 
     async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {

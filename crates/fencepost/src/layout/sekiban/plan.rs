@@ -266,7 +266,9 @@ fn bytes(write: &Write) -> usize {
     match write {
         Write::PutNew { item, .. } | Write::Put { item, .. } | Write::PutIf { item, .. } => size(item),
         // The key and a few numbers.
-        Write::Update { key, .. } | Write::Check { key, .. } | Write::CheckMissing { key, .. } => size(key) + 256,
+        Write::Update { key, .. } | Write::DeleteIf { key, .. } | Write::Check { key, .. } | Write::CheckMissing { key, .. } => {
+            size(key) + 256
+        }
     }
 }
 

@@ -550,7 +550,7 @@ impl Sekiban {
 fn key_of(write: &Write) -> Item {
     match write {
         Write::PutNew { item, .. } | Write::Put { item, .. } | Write::PutIf { item, .. } => key_of_item(item),
-        Write::Update { key, .. } | Write::Check { key, .. } | Write::CheckMissing { key, .. } => key.clone(),
+        Write::Update { key, .. } | Write::DeleteIf { key, .. } | Write::Check { key, .. } | Write::CheckMissing { key, .. } => key.clone(),
     }
 }
 

@@ -8,23 +8,35 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use jiff::Timestamp;
+use object_store::aws::{AmazonS3Builder, AwsCredentialProvider};
 use object_store::path::Path;
-use object_store::{Error as Failed, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{Error as Failed, ObjectStore, ObjectStoreExt, ObjectStoreScheme, PutMode};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use super::{ObjectRef, Of};
 use crate::error::{Error, Reason, Refused, Result};
 
 /// Where states go that outgrow an item: S3, Google Cloud Storage, Azure Blob Storage, or a folder.
 ///
-/// An object's key is `{prefix}/{namespace}/{projection}/{version}/{generation}-{sha256}.zst`. It is written if absent and never changed.
+/// An object's key is `{prefix}/{namespace}/{projection}/{version}/{generation}-{sha256}.zst`. It is written if absent and never changed. Beside
+/// the versions lies `owner`, with the name of the store whose projection it is: another is refused, and uses another prefix.
 #[derive(Debug, Clone)]
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     /// Prefix and namespace.
     root: Path,
 }
+
+/// Options that name keys, or that none are needed.
+const OWN_KEYS: [&str; 4] = ["aws_access_key_id", "access_key_id", "aws_skip_signature", "skip_signature"];
+
+/// The object that says whose a projection's folder is.
+const OWNER: &str = "owner";
+
+/// Key, bytes, and when it was written.
+pub(in crate::project) type Object = (String, u64, Timestamp);
 
 /// What [`crate::Projections::gc`] removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -40,6 +52,15 @@ pub struct ObjectsCollected {
     pub young: u64,
 }
 
+impl std::ops::AddAssign for ObjectsCollected {
+    fn add_assign(&mut self, other: Self) {
+        self.seen += other.seen;
+        self.deleted += other.deleted;
+        self.bytes += other.bytes;
+        self.young += other.young;
+    }
+}
+
 impl Objects {
     /// In a store that is open already, under a prefix of it.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, namespace: &str) -> Self {
@@ -49,17 +70,48 @@ impl Objects {
 
     /// By URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///folder`.
     ///
-    /// Credentials and region come from the variables of the environment that the service's own tools read, then from the machine's role.
+    /// Credentials and region come from the variables of the environment that the service's own tools read, then from the machine's role; for S3
+    /// by [`crate::Store::objects`] from the AWS default chain, profiles of the shared files and SSO among it.
     /// Options go over both, by the names of `object_store`: `aws_endpoint`, `aws_server_side_encryption` (`AES256`, `aws:kms`),
     /// `aws_sse_kms_key_id` and so on.
     pub fn open(url: &str, namespace: &str, options: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+        Self::open_with(url, namespace, options, None)
+    }
+
+    /// The same; in S3 with these keys, and in this region where neither the options nor the environment name one. Options that name keys go over
+    /// both.
+    pub(crate) fn open_with(
+        url: &str,
+        namespace: &str,
+        options: impl IntoIterator<Item = (String, String)>,
+        keys: Option<(AwsCredentialProvider, Option<String>)>,
+    ) -> Result<Self> {
         let refused = |why: String| Error::from(Refused::Url { why });
         let parsed: url::Url = url.parse().map_err(|error| refused(format!("{url}: {error}")))?;
         let known = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|service| name.starts_with(service));
         let ambient = std::env::vars().filter(|(name, _)| known(name)).map(|(name, value)| (name.to_ascii_lowercase(), value));
-        let (store, prefix) =
-            object_store::parse_url_opts(&parsed, ambient.chain(options)).map_err(|error| refused(format!("{url}: {error}")))?;
-        Ok(Self::new(Arc::from(store), prefix.as_ref(), namespace))
+        let options: Vec<(String, String)> = options.into_iter().collect();
+        let wrong = |error: Failed| refused(format!("{url}: {error}"));
+        let own = options.iter().any(|(name, _)| OWN_KEYS.iter().any(|own| name.eq_ignore_ascii_case(own)));
+        let (store, prefix): (Arc<dyn ObjectStore>, Path) = match keys.filter(|_| parsed.scheme() == "s3" && !own) {
+            Some((keys, region)) => {
+                let mut builder = AmazonS3Builder::new().with_url(url);
+                let region = region.map(|region| ("aws_region".to_owned(), region));
+                for (name, value) in region.into_iter().chain(ambient).chain(options) {
+                    // What is another service's is passed over, as by `parse_url_opts`.
+                    if let Ok(key) = name.to_ascii_lowercase().parse() {
+                        builder = builder.with_config(key, value);
+                    }
+                }
+                let (_, prefix) = ObjectStoreScheme::parse(&parsed).map_err(|error| refused(format!("{url}: {error}")))?;
+                (Arc::new(builder.with_credentials(keys).build().map_err(wrong)?), prefix)
+            }
+            None => {
+                let (store, prefix) = object_store::parse_url_opts(&parsed, ambient.chain(options)).map_err(wrong)?;
+                (Arc::from(store), prefix)
+            }
+        };
+        Ok(Self::new(store, prefix.as_ref(), namespace))
     }
 
     /// None: there is one under this name already.
@@ -67,13 +119,40 @@ impl Objects {
         let packed = zstd::bulk::compress(state, 3).map_err(|error| Error::corrupt("objects", format!("zstd: {error}")))?;
         let (sha256, bytes) = (hash(&packed), packed.len() as u64);
         let Of { projection, version, generation } = of;
-        let folder = self.root.clone().join(projection).join(version.to_string());
-        let path = folder.join(format!("{generation}-{sha256}.zst"));
+        let path = self.folder(projection).join(version.to_string()).join(format!("{generation}-{sha256}.zst"));
         match self.store.put_opts(&path, packed.into(), PutMode::Create.into()).await {
             Ok(_) => Ok(Some(ObjectRef { key: path.as_ref().into(), sha256, bytes })),
             Err(Failed::AlreadyExists { .. }) => Ok(None),
             Err(error) => Err(trouble(&path, &error)),
         }
+    }
+
+    fn folder(&self, projection: &str) -> Path {
+        self.root.clone().join(projection)
+    }
+    fn owner(&self, projection: &str) -> Path {
+        self.folder(projection).join(OWNER)
+    }
+
+    /// Makes the projection's folder the store's of this name, if nobody's. Refused where it is another's. Whoever is killed in between, or hears
+    /// no answer, finds its own name there.
+    pub(in crate::project) async fn claim(&self, projection: &str, store: Uuid) -> Result<()> {
+        let path = self.owner(projection);
+        // Put before it is asked for: without the right to list, S3 denies what is not there.
+        match self.store.put_opts(&path, store.to_string().into(), PutMode::Create.into()).await {
+            Ok(_) => return Ok(()),
+            Err(Failed::AlreadyExists { .. }) => {}
+            Err(error) => return Err(trouble(&path, &error)),
+        }
+        let found = self.store.get(&path).await.map_err(|error| trouble(&path, &error))?;
+        let found = found.bytes().await.map_err(|error| trouble(&path, &error))?;
+        if found == store.to_string().as_bytes() {
+            return Ok(());
+        }
+        let folder = self.folder(projection);
+        let what = format!("the folder {folder} of object storage, which is another store's (its object {OWNER} says so)");
+        let remedy = "two stores with a projection of one name must not share prefix and namespace: give this one another prefix";
+        Err(Refused::Unsupported { what, remedy: remedy.into() }.into())
     }
 
     pub(in crate::project) async fn get(&self, object: &ObjectRef) -> Result<Bytes> {
@@ -91,8 +170,8 @@ impl Objects {
         Ok(state.into())
     }
 
-    /// All objects, with their age.
-    pub(in crate::project) async fn all(&self) -> Result<Vec<(String, u64, Timestamp)>> {
+    /// All objects.
+    pub(in crate::project) async fn all(&self) -> Result<Vec<Object>> {
         let found: Vec<_> = self.store.list(Some(&self.root)).try_collect().await.map_err(|error| trouble(&self.root, &error))?;
         let object = |meta: object_store::ObjectMeta| {
             let modified = Timestamp::from_second(meta.last_modified.timestamp()).unwrap_or(Timestamp::MAX);
@@ -101,16 +180,18 @@ impl Objects {
         Ok(found.into_iter().map(object).collect())
     }
 
-    /// Those of these projections.
-    pub(in crate::project) fn of(&self, all: Vec<(String, u64, Timestamp)>, projections: &[String]) -> Vec<(String, u64, Timestamp)> {
-        let folders: Vec<String> = projections.iter().map(|name| format!("{}/", self.root.clone().join(name.as_str()))).collect();
-        all.into_iter().filter(|(key, ..)| folders.iter().any(|folder| key.starts_with(folder))).collect()
+    /// Those of one projection, and since when they have had an owner.
+    pub(in crate::project) fn of(&self, all: &[Object], projection: &str) -> (Vec<Object>, Option<Timestamp>) {
+        let (folder, owner) = (format!("{}/", self.folder(projection)), self.owner(projection));
+        let (owner, states) =
+            all.iter().filter(|(key, ..)| key.starts_with(&folder)).cloned().partition::<Vec<_>, _>(|(key, ..)| key == owner.as_ref());
+        (states, owner.first().map(|(_, _, since)| *since))
     }
 
     /// Deletes what nobody names and is older than the grace period.
     pub(in crate::project) async fn sweep(
         &self,
-        all: Vec<(String, u64, Timestamp)>,
+        all: Vec<Object>,
         named: &BTreeSet<String>,
         now: Timestamp,
         grace: Duration,

@@ -2,13 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use jiff::Timestamp;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
-use object_store::{CredentialProvider, Error as Failed, ObjectStore, ObjectStoreExt};
+use object_store::{Error as Failed, ObjectStore, ObjectStoreExt};
 use tokio::sync::OnceCell;
 
 use super::super::LAYOUT;
@@ -52,7 +51,7 @@ impl Blobs {
     async fn store(&self) -> Result<&Arc<dyn ObjectStore>> {
         let open = || async {
             let Some((bucket, chain)) = self.bucket.as_deref() else { return Err(Error::corrupt(LAYOUT, "blobs without a bucket")) };
-            let mut builder = AmazonS3Builder::from_env().with_credentials(Arc::new(Keys(chain.clone())));
+            let mut builder = AmazonS3Builder::from_env().with_credentials(Arc::new(chain.clone()));
             if bucket.region.is_none()
                 && builder.get_config_value(&AmazonS3ConfigKey::Region).is_none()
                 && let Some(region) = chain.region().await
@@ -143,21 +142,6 @@ impl Blobs {
             kept.remove(0);
         }
         kept.push((key.to_owned(), blob));
-    }
-}
-
-/// Keys of the chain for the object store, asked for anew by every request: the chain keeps them.
-#[derive(Debug)]
-struct Keys(Chain);
-
-#[async_trait]
-impl CredentialProvider for Keys {
-    type Credential = AwsCredential;
-
-    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let unauthenticated = |error: Error| Failed::Unauthenticated { path: "the bucket".into(), source: Box::new(error) };
-        let signer = self.0.signer().await.map_err(unauthenticated)?;
-        Ok(Arc::new(AwsCredential { key_id: signer.key, secret_key: signer.secret, token: signer.token }))
     }
 }
 
