@@ -97,7 +97,7 @@ pub(crate) async fn dies_when_published(bench: &Bench, more: &str, env: Option<&
 
 async fn pieces(bench: &Bench) -> usize {
     let events = bench.dump("SekibanEvents").await;
-    events.iter().filter(|item| item["sk"].as_s().is_ok_and(|sk| sk.starts_with("0000"))).count()
+    events.iter().filter(|item| item["pk"].as_s().is_ok_and(|pk| pk.contains("#COMMIT#")) && item.contains_key("data")).count()
 }
 
 /// Other events under a commit id that is taken: refused, and what was recorded under it is as it was, in rows or not yet, whatever is collected.

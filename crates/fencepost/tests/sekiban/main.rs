@@ -7,6 +7,7 @@
 mod bare_sdk;
 mod bucket;
 mod doubts;
+mod equal;
 mod following;
 mod golden;
 mod heads;
@@ -20,6 +21,7 @@ mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
 mod tap;
+mod whole;
 mod window;
 mod wire;
 

@@ -420,6 +420,10 @@ impl Sekiban {
             if let Err(error) = self.finish(run.intent.commit).await {
                 tracing::warn!(commit = %run.intent.commit, %error, "a large commit was recorded; its rows are left to the next reader");
             }
+            // Whoever writes large commits keeps their list short, whether anybody reads it or not.
+            if let Ok(listed) = self.listed(op).await {
+                self.shorten(op, &listed).await;
+            }
         } else {
             for (tag, end) in &moved {
                 self.remember(tag, Head { pos: end.id().unwrap_or(SortableId::MIN), cnt: end.count, pending: None });

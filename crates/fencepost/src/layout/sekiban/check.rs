@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Sekiban;
 use super::item::{self, EVENT_ID, HASH, Placed, RANGE, Stamp};
+use super::{Listed, Sekiban};
 use crate::dynamo::item::{Attributes, Item, text};
 use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
@@ -22,7 +22,11 @@ impl Sekiban {
             self.refuse_replicas(&op, &self.options().tags).await?;
         }
         let mut report = Verified::default();
-        for (commit, _) in self.open_commits(&op).await? {
+        let listed = self.listed(&op).await?;
+        if repair {
+            self.shorten(&op, &listed).await;
+        }
+        for commit in listed.into_iter().filter(Listed::is_open).map(|open| open.commit) {
             if repair {
                 self.finish(commit).await?;
             }

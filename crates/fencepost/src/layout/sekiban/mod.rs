@@ -2,14 +2,17 @@
 //!
 //! Normative: `docs/layouts/sekiban.md`.
 
+mod all;
 mod append;
 mod blobs;
 mod cells;
 mod check;
 mod chunked;
+mod groups;
 #[cfg(feature = "streams")]
 mod index;
 mod item;
+mod listed;
 mod ops;
 mod plan;
 mod read;
@@ -33,15 +36,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
+pub(crate) use self::all::Sweep;
 #[cfg(feature = "offload")]
 pub use self::blobs::Blobs;
 #[cfg(not(feature = "offload"))]
 use self::blobs::Blobs;
 pub(crate) use self::cells::SekibanCells;
+pub use self::groups::TagInfo;
 pub(crate) use self::item::Stored;
 use self::item::{Head, Keys};
-pub use self::ops::{TagInfo, TagWrite, WriteOptions, Written};
-pub(crate) use self::read::Sweep;
+pub(crate) use self::listed::Listed;
+pub use self::ops::{TagWrite, WriteOptions, Written};
 pub(crate) use self::settings::Bucket;
 pub use self::settings::Settings;
 #[cfg(feature = "offload")]
@@ -238,6 +243,8 @@ struct Inner {
     options: Options,
     ticks: Ticks,
     heads: Mutex<HashMap<Tag, Head>>,
+    /// Where the events of large commits on the list stand.
+    places: Mutex<HashMap<CommitId, Arc<Vec<listed::Place>>>>,
     /// The largest number of shards that is known to be recorded.
     recorded: AtomicU32,
     side: Side,
@@ -250,8 +257,8 @@ const SHARDS: &str = "n";
 impl Sekiban {
     pub(crate) async fn open(dynamo: Dynamo, options: Options) -> Result<Sekiban> {
         let side = Side::new(dynamo.clone(), &options.side, options.keys.namespace(), Made::WhenNeeded);
-        let (ticks, heads, looked_at) = (Ticks::default(), Mutex::default(), Mutex::default());
-        let inner = Inner { dynamo, options, ticks, heads, recorded: AtomicU32::new(1), side, looked_at };
+        let (ticks, heads, places, looked_at) = (Ticks::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        let inner = Inner { dynamo, options, ticks, heads, places, recorded: AtomicU32::new(1), side, looked_at };
         Ok(Sekiban(Arc::new(inner)))
     }
 
