@@ -90,6 +90,15 @@ pub(crate) enum Large {
     Chunked,
 }
 
+/// Whether the tables remove what has expired by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// Not as far as is known here.
+    Off,
+    /// By the published attribute `ttl`, of events and of their rows.
+    On,
+}
+
 /// How the feed is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FeedMode {
@@ -112,6 +121,7 @@ pub(crate) struct Options {
     pub(crate) safe_window: Duration,
     pub(crate) feed: FeedMode,
     pub(crate) large: Large,
+    pub(crate) expiry: Expiry,
     /// Of reads that decide nothing; decisions are always strong.
     pub(crate) fresh: Freshness,
     /// Read requests under way at once.
@@ -151,6 +161,7 @@ impl Options {
             "safe_window",
             "feed",
             "large",
+            "ttl",
             "settings",
             "writer_region",
         ])?;
@@ -185,6 +196,11 @@ impl Options {
             "chunked" => Large::Chunked,
             other => return Err(unknown("large", other, "staged or chunked").into()),
         };
+        let expiry = match url.param("ttl").unwrap_or("off") {
+            "off" => Expiry::Off,
+            "on" => Expiry::On,
+            other => return Err(unknown("ttl", other, "on or off").into()),
+        };
         let named = |parameter: &str, suffix: &str, given: Option<&str>| match given.filter(|_| url.param(parameter).is_none()) {
             Some(name) => Ok(name.to_owned()),
             None => url.named(parameter, suffix),
@@ -199,6 +215,7 @@ impl Options {
             safe_window: Duration::from_millis(window),
             feed,
             large,
+            expiry,
             fresh: if settings.consistent_reads() { Freshness::Strong } else { Freshness::Eventual },
             reads: settings.concurrent_reads(),
             batch_get: settings.batch_get(),
@@ -301,6 +318,7 @@ impl Sekiban {
         let keys = if options.keys.is_plain() { "plain" } else { "prefixed" };
         let large = if options.large == Large::Staged { "staged" } else { "chunked" };
         let feed = if self.is_indexed() { "streams" } else { "window" };
+        let expiry = if options.expiry == Expiry::On { "by ttl" } else { "off" };
         BTreeMap::from([
             ("service".into(), options.keys.service().into()),
             ("keys".into(), keys.into()),
@@ -308,6 +326,7 @@ impl Sekiban {
             ("safe window".into(), format!("{} ms", options.safe_window.as_millis())),
             ("feed".into(), feed.into()),
             ("large writes".into(), large.into()),
+            ("expiry".into(), expiry.into()),
         ])
     }
 
