@@ -18,6 +18,7 @@ mod reading;
 mod rows;
 mod settings;
 mod snapshots;
+mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod tap;
