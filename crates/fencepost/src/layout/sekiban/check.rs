@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::item::{self, EVENT_ID, HASH, Placed, RANGE, Stamp};
+use super::plan::RECORD;
+use super::stage::Record;
 use super::{Listed, Sekiban};
 use crate::dynamo::item::{Attributes, Item, text};
 use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
-use crate::event::Tag;
+use crate::event::{CommitId, Tag};
 use crate::layout::{Finding, Verified};
 
 /// Keys looked up at a time.
@@ -51,12 +53,34 @@ impl Sekiban {
             for items in items.iter().filter(ours).collect::<Vec<_>>().chunks(AT_ONCE) {
                 self.verify_rows_of(op, items, repair, report).await?;
             }
+            for item in items.iter().filter(|item| self.keys().owns(item) && item.text(RANGE).is_ok_and(|sk| sk == RECORD)) {
+                self.verify_record(op, item, report).await?;
+            }
             progress(report.items);
             match next {
                 Some(key) => start = Some(key),
                 None => return Ok(()),
             }
         }
+    }
+
+    /// That the events of a large commit whose ids were given are its own.
+    async fn verify_record(&self, op: &Op, item: &Item, report: &mut Verified) -> Result<()> {
+        let commit = item.text(HASH).ok().and_then(|pk| self.keys().rest(pk).strip_prefix("COMMIT#")?.parse().ok()).map(CommitId);
+        let Some(commit) = commit else { return Ok(()) };
+        let record = match Record::of_item(commit, item) {
+            Ok(record) => record,
+            Err(error) => {
+                report.findings.push(Finding { item: item::describe(item), problem: error.to_string() });
+                return Ok(());
+            }
+        };
+        let others = self.stored_events(op, record.given_ids()).await?.into_iter().filter(|stored| stored.staged != Some(commit));
+        for stored in others {
+            let problem = format!("event {} is not its own: somebody else took the id while it was published", stored.event.id);
+            report.findings.push(Finding { item: item::describe(item), problem });
+        }
+        Ok(())
     }
 
     /// That each of these events has a row on each of its tags.

@@ -70,7 +70,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    fn of_item(commit: CommitId, item: &Item) -> Result<Record> {
+    pub(super) fn of_item(commit: CommitId, item: &Item) -> Result<Record> {
         let read = || {
             let ends = item.maybe_map(ENDS)?.into_iter().flatten();
             let ends = ends.map(|(tag, count)| Some((Tag::new(tag).ok()?, as_number(count)?)));
@@ -91,6 +91,10 @@ impl Record {
         read().map_err(|malformed: Malformed| item::corrupt(item, &malformed))
     }
 
+    /// The ids that the caller gave to the events of a large commit. Others' are made of the commit's, and nobody else has them.
+    pub(super) fn given_ids(&self) -> &[Uuid] {
+        self.ids.as_deref().filter(|_| self.pieces.is_some()).unwrap_or_default()
+    }
     pub(super) fn event_ids(&self) -> Vec<Uuid> {
         (0..self.count).map(|n| self.id(n)).collect()
     }
@@ -234,6 +238,11 @@ impl Sekiban {
                 let stored = item::stored(item)?;
                 others.extend((stored.staged != Some(commit)).then_some(stored.event.id));
             }
+        }
+        if !others.is_empty() {
+            metrics::counter!("fencepost_sekiban_taken_ids_total").increment(others.len() as u64);
+            let taken = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            tracing::error!(%commit, %taken, "events of a large commit are not in it: their ids came to somebody else while it was published");
         }
         let rows: Vec<Item> = placed()
             .filter(|(_, placed)| !others.contains(&placed.id))
