@@ -27,7 +27,7 @@ async fn read_on(store: Store, seen: Seen, stop: Arc<AtomicBool>) {
         };
         seen.lock().expect("a lock").push((read, events));
         rounds += 1;
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        Env::system().sleep(Duration::from_millis(2)).await;
     }
 }
 
@@ -57,7 +57,7 @@ async fn write_as_sekiban(client: Client, stop: Arc<AtomicBool>) {
         for (name, item) in [("SekibanEvents", event), ("SekibanTags", row)] {
             client.put_item().table_name(name).set_item(Some(item)).send().await.expect("put");
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        Env::system().sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -90,7 +90,7 @@ async fn decisions_hold_and_readers_see_whole_commits_where_most_are_large() {
                 // Slower than they are written.
                 while !stop.load(Ordering::Relaxed) {
                     lag.apply_any().await;
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    Env::system().sleep(Duration::from_millis(1)).await;
                 }
             }
         }));
