@@ -309,6 +309,36 @@ async fn a_feed_does_not_pass_a_large_commit_whose_rows_come_late() {
     assert!(matches!(feed.next().await.expect("never ends").expect("delivers"), Delivery::CaughtUp { .. }), "none a second time");
 }
 
+/// A writer of the nine that stands still before one of its calls.
+struct Held {
+    gate: Gate,
+    writer: tokio::task::JoinHandle<Result<fencepost::Committed>>,
+    /// Else it has ended before.
+    is_held: bool,
+}
+
+impl Held {
+    async fn before(bench: &Bench, more: &str, env: &Env, call: usize) -> Held {
+        let (between, gate) = (Faults::new(bench.http(), 1), Gate::new());
+        let builder = bench.builder(more).settings(&small(true)).expect("settings").env(env.clone());
+        let store = open(builder.timeouts(PATIENT).http_client(between.http_client())).await;
+        let log = store.log().expect("log");
+        log.append(Append::new([event("before", &["a:1"])])).await.expect("before");
+        between.script(Rule::on_any().nth(call).pause_before(&gate));
+        let writer = tokio::spawn(async move { log.append(Append::new(nine())).await });
+        let is_held = tokio::select! {
+            () = gate.reached(1) => true,
+            () = async { while !writer.is_finished() { tokio::task::yield_now().await; } } => false,
+        };
+        Held { gate, writer, is_held }
+    }
+
+    async fn goes_on(self) {
+        self.gate.open();
+        self.writer.await.expect("joins").expect("appends");
+    }
+}
+
 /// Somebody writes behind a large commit on its tag, and a feed begins, between any two calls of its writer: the feed keeps their order.
 #[tokio::test]
 async fn what_comes_behind_a_large_commit_on_a_tag_comes_behind_it_in_a_feed() {
@@ -316,18 +346,8 @@ async fn what_comes_behind_a_large_commit_on_a_tag_comes_behind_it_in_a_feed() {
     let bench = Bench::embedded();
     for calls in 1.. {
         let more = format!("&service=s{calls}");
-        let builder = || bench.builder(&more).settings(&small(true)).expect("settings").env(Env::seeded(calls as u64));
-        let between = Faults::new(bench.http(), 1);
-        let gate = Gate::new();
-        let store = open(builder().timeouts(PATIENT).http_client(between.http_client())).await;
-        store.log().expect("log").append(Append::new([event("before", &["a:1"])])).await.expect("before");
-        between.script(Rule::on_any().nth(calls).pause_before(&gate));
-        let log = store.log().expect("log");
-        let writer = tokio::spawn(async move { log.append(Append::new(nine())).await });
-        let held = tokio::select! {
-            () = gate.reached(1) => true,
-            () = async { while !writer.is_finished() { tokio::task::yield_now().await; } } => false,
-        };
+        let held = Held::before(&bench, &more, &Env::seeded(calls as u64), calls).await;
+        let is_held = held.is_held;
         let env = Env::seeded(1_000 + calls as u64);
         env.set_clock(Env::seeded(calls as u64).now() + Duration::from_millis(1));
         let reader = open(bench.builder(&more).settings(&small(true)).expect("settings").env(env)).await;
@@ -340,13 +360,12 @@ async fn what_comes_behind_a_large_commit_on_a_tag_comes_behind_it_in_a_feed() {
         if labels(&on_tag)[0] == "large1" {
             let large: Vec<_> = (0..9).map(|n| at(&format!("large{n}"))).collect();
             assert!(large.iter().all(|at| at.is_some_and(|at| at < behind)), "{calls}: {met:?}");
-            met_between += usize::from(held);
+            met_between += usize::from(is_held);
         } else {
             assert!(met.iter().all(|label| !label.starts_with("large")), "{calls}: {met:?}");
         }
-        gate.open();
-        writer.await.expect("joins").expect("appends");
-        if !held {
+        held.goes_on().await;
+        if !is_held {
             break;
         }
     }
@@ -360,23 +379,12 @@ async fn who_follows_from_now_on_does_not_begin_within_a_large_commit() {
     for calls in 1.. {
         let more = format!("&service=s{calls}");
         let env = Env::seeded(calls as u64);
-        let builder = || bench.builder(&more).settings(&small(true)).expect("settings").env(env.clone());
-        let between = Faults::new(bench.http(), 1);
-        let gate = Gate::new();
-        let store = open(builder().timeouts(PATIENT).http_client(between.http_client())).await;
-        store.log().expect("log").append(Append::new([event("before", &["a:1"])])).await.expect("before");
-        between.script(Rule::on_any().nth(calls).pause_before(&gate));
-        let log = store.log().expect("log");
-        let writer = tokio::spawn(async move { log.append(Append::new(nine())).await });
-        let held = tokio::select! {
-            () = gate.reached(1) => true,
-            () = async { while !writer.is_finished() { tokio::task::yield_now().await; } } => false,
-        };
-        let reader = open(builder()).await;
+        let held = Held::before(&bench, &more, &env, calls).await;
+        let is_held = held.is_held;
+        let reader = open(bench.builder(&more).settings(&small(true)).expect("settings").env(env.clone())).await;
         let mut feed = reader.feed().expect("feed").subscribe(From::Now, Query::all());
         assert!(matches!(feed.next().await.expect("never ends").expect("delivers"), Delivery::CaughtUp { .. }));
-        gate.open();
-        writer.await.expect("joins").expect("appends");
+        held.goes_on().await;
         env.advance(Duration::from_millis(1));
         reader.log().expect("log").append(Append::new([event("last", &["a:1", "a:2"])])).await.expect("last");
         let mut met = Vec::new();
@@ -384,8 +392,54 @@ async fn who_follows_from_now_on_does_not_begin_within_a_large_commit() {
             met.extend(labels(&[next_event(&mut feed).await.0]));
         }
         assert!(met.len() == 1 || met.len() == 10, "{calls}: {met:?}");
-        if !held {
+        if !is_held {
             break;
         }
     }
+}
+
+/// Ids and places are the caller's, so that where the events stand is read from them: one who meets some of them while their rows come does not take
+/// those for all.
+#[tokio::test]
+async fn who_met_some_rows_of_given_ids_reads_all_of_them_later() {
+    let bench = Bench::embedded();
+    let mut seen_open = 0;
+    for call in 1.. {
+        let more = format!("&service=s{call}");
+        let env = Env::seeded(call as u64);
+        let builder = || bench.builder(&more).settings(&small(true)).expect("settings").env(env.clone());
+        let (between, gate) = (Faults::new(bench.http(), 1), Gate::new());
+        let writer = open(builder().timeouts(PATIENT).http_client(between.http_client())).await.sekiban().expect("sekiban");
+        let reader = open(builder()).await;
+        let log = reader.log().expect("log");
+        for n in 0..4 {
+            log.append(Append::new([event(&format!("before{n}"), &[])])).await.expect("before");
+        }
+        let all = Query::all();
+        let mut reading = log.read(&all, ReadOptions::default().eventual());
+        reading.next().await.expect("some").expect("reads");
+        env.advance(Duration::from_millis(1));
+        between.script(Rule::on_any().nth(call).pause_before(&gate));
+        let at = |n: u64| SortableId::threshold(env.now() + Duration::from_micros(n));
+        let events: Vec<_> =
+            nine().into_iter().zip(1..).map(|(event, n)| (at(n), event.id(Uuid::from_u128(u128::from(n) << 64)))).collect();
+        let writing = tokio::spawn(async move { writer.write(&events, WriteOptions::default()).await });
+        let is_held = tokio::select! {
+            () = gate.reached(1) => true,
+            () = async { while !writing.is_finished() { tokio::task::yield_now().await; } } => false,
+        };
+        let met = reading.try_collect::<Vec<_>>().await.expect("reads").len();
+        assert!(met == 3 || met == 12, "{call}: {met}");
+        let rows = bench.dump("SekibanEvents").await;
+        let mine = |item: &&Item| item["pk"].as_s().is_ok_and(|pk| pk.starts_with(&format!("SERVICE#s{call}#EVENT#")));
+        seen_open += usize::from((5..13).contains(&rows.iter().filter(mine).count()));
+        gate.open();
+        writing.await.expect("joins").expect("writes");
+        let after = reader.sekiban().expect("sekiban").all_since(None, None).try_collect::<Vec<_>>().await.expect("all").len();
+        assert_eq!(after, 13, "{call}");
+        if !is_held {
+            break;
+        }
+    }
+    assert!(seen_open > 2, "{seen_open}");
 }

@@ -254,14 +254,17 @@ impl Sekiban {
         if sweep.shows(stored) {
             return Ok(true);
         }
-        let open = self.listed(op).await?.iter().any(|one| one.commit == commit && one.is_open());
-        let large = match self.places_of(op, commit).await? {
-            Some(_) if open => None,
-            Some(places) => sweep.ahead(&places),
-            None => {
-                sweep.settled.insert(commit);
-                return Ok(true);
-            }
+        let is_open = self.listed(op).await?.iter().any(|one| one.commit == commit && one.is_open());
+        // Where its events stand is known once all its rows are there.
+        let large = match is_open {
+            true => None,
+            false => match self.places_of(op, commit).await? {
+                Some(places) => sweep.ahead(&places),
+                None => {
+                    sweep.settled.insert(commit);
+                    return Ok(true);
+                }
+            },
         };
         sweep.large.insert(commit, large);
         Ok(false)
