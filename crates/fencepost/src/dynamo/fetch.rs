@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, ReturnConsumedCapacity, Se
 use futures::Stream;
 
 use super::item::{self, Item, Value};
-use super::{Dynamo, Op};
+use super::{Dynamo, Op, Terms};
 use crate::error::{Error, Reason, Result};
 
 /// How fresh a read must be.
@@ -108,16 +108,31 @@ impl Dynamo {
 
     /// How many there are. Billed as reading them, but nothing of them travels.
     pub(crate) async fn count(&self, op: &Op, find: &Find) -> Result<u64> {
-        let (mut count, mut start) = (0, None);
+        Ok(self.count_some(op, find, &Terms::default()).await?.0)
+    }
+
+    /// How many there are of which a condition holds, and how many in all.
+    pub(crate) async fn count_some(&self, op: &Op, find: &Find, filter: &Terms) -> Result<(u64, u64)> {
+        let (mut count, mut all, mut start) = (0, 0, None);
         loop {
-            let request = self.query(find, start).select(Select::Count);
+            let mut request = self.query(find, start).select(Select::Count);
+            if !filter.condition.is_empty() {
+                request = request.filter_expression(&filter.condition);
+            }
+            for (placeholder, name) in &filter.names {
+                request = request.expression_attribute_names(placeholder, name);
+            }
+            for (placeholder, value) in &filter.values {
+                request = request.expression_attribute_values(placeholder, value.clone());
+            }
             let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
             let page = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
             op.read(&page.consumed_capacity);
             count += u64::try_from(page.count).unwrap_or(0);
+            all += u64::try_from(page.scanned_count).unwrap_or(0);
             start = page.last_evaluated_key.filter(|key| !key.is_empty());
             if start.is_none() {
-                return Ok(count);
+                return Ok((count, all));
             }
         }
     }

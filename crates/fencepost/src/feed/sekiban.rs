@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
-use crate::error::{Error, Reason, Refused, Result};
-use crate::event::{CommitId, Tag};
-use crate::layout::sekiban::{LAYOUT, Sekiban, SortableId, Stored, Sweep};
+use crate::error::{Refused, Result};
+use crate::event::Tag;
+use crate::layout::sekiban::{LAYOUT, Listed, Sekiban, SortableId, Stored, Sweep};
 use crate::position::{Checkpoint, Position};
 use crate::query::Query;
 
@@ -51,7 +51,7 @@ impl Feed for AllEvents {
     async fn shows(&self, position: Position) -> Result<bool> {
         let foreign = || Refused::Foreign { what: "position", of: "another store".into(), here: "this one".into() };
         let id = SortableId::of(&position).ok_or_else(foreign)?;
-        if self.of == Of::Safe && safe(&self.sekiban).await? < id.ticks() {
+        if self.of == Of::Safe && safe(&self.sekiban).await?.0 < id.ticks() {
             return Ok(false);
         }
         Ok(self.sekiban.at_position(id, position).await?.is_some())
@@ -78,12 +78,12 @@ impl Reached {
         }
         Ok(reached)
     }
-    fn holds(&self, stored: &Stored) -> bool {
-        stored.at.ticks() < self.low || self.seen.contains(&mark(stored))
+    fn holds(&self, at: SortableId, id: &Uuid) -> bool {
+        at.ticks() < self.low || self.seen.contains(&mark(at, id))
     }
     /// It was handed over, or passed over. Of what is older than the window only the place is kept.
     fn passed(&mut self, stored: &Stored, safe: u64) {
-        self.seen.insert(mark(stored));
+        self.seen.insert(mark(stored.at, &stored.event.id));
         self.raise(stored.at.ticks().min(safe));
     }
     fn raise(&mut self, low: u64) {
@@ -95,30 +95,30 @@ impl Reached {
 }
 
 /// Tells events of one tick apart.
-fn mark(stored: &Stored) -> (u64, u32) {
-    let (high, low) = stored.event.id.as_u64_pair();
-    (stored.at.ticks(), ((high ^ low) ^ ((high ^ low) >> 32)) as u32)
+fn mark(at: SortableId, id: &Uuid) -> (u64, u32) {
+    let (high, low) = id.as_u64_pair();
+    (at.ticks(), ((high ^ low) ^ ((high ^ low) >> 32)) as u32)
 }
 
-/// The tick below which nothing can come any more: older than the window, and than every commit that is published and not in rows.
-async fn safe(sekiban: &Sekiban) -> Result<u64> {
+/// The tick below which nothing can come any more: older than the window, and than every large commit that is not in rows. And the list of large commits.
+async fn safe(sekiban: &Sekiban) -> Result<(u64, Vec<Listed>)> {
     let op = sekiban.dynamo().long_op();
     let now = SortableId::threshold(sekiban.dynamo().env().now()).ticks();
     let window = u64::try_from(sekiban.safe_window().as_nanos() / 100).unwrap_or(u64::MAX);
     // A clock that is ahead would take for old what is not.
     let off = sekiban.dynamo().clock_off().map_or(0, |off| off.as_secs() * TICKS_PER_SECOND);
     let mut safe = now.saturating_sub(window).saturating_sub(off);
-    for (commit, ticks) in sekiban.open_commits(&op).await? {
-        if ticks.saturating_add(PATIENCE.as_secs() * TICKS_PER_SECOND) < now {
-            match sekiban.finish(commit).await {
-                // Not to be finished from this region: what is behind it is not passed until it is.
-                Err(Error::Unavailable(unavailable)) if unavailable.reason == Reason::Late => {}
-                finished => finished?,
-            }
+    let mut listed = sekiban.listed(&op).await?;
+    for one in listed.iter_mut().filter(|one| one.is_open()) {
+        if one.first.saturating_add(PATIENCE.as_secs() * TICKS_PER_SECOND) < now {
+            sekiban.finish_listed(one).await?;
         }
-        safe = safe.min(ticks.saturating_sub(1));
+        if one.is_open() {
+            safe = safe.min(one.first.saturating_sub(1));
+        }
     }
-    Ok(safe)
+    sekiban.shorten(&op, &listed).await;
+    Ok((safe, listed))
 }
 
 /// One subscription.
@@ -182,12 +182,12 @@ impl Cursor {
 
     /// What was there is not handed over: only what of it is young has to be remembered.
     async fn pass_what_is_there(&mut self) -> Result<()> {
-        let (_, safe) = self.begin().await?;
+        let (safe, listed) = safe(&self.sekiban).await?;
         self.reached.low = safe;
         if self.of == Of::Safe {
             return Ok(());
         }
-        let mut sweep = self.sekiban.sweep(Some(SortableId::at_ticks(safe)), false, None).await?;
+        let mut sweep = self.sekiban.sweep_over(&listed, Some(SortableId::at_ticks(safe)), false, None).await?;
         while let Some(stored) = self.sekiban.swept(&mut sweep).await? {
             self.reached.passed(&stored, safe);
         }
@@ -196,9 +196,11 @@ impl Cursor {
 
     /// A sweep from the low mark on, and what is safe.
     async fn begin(&self) -> Result<(Sweep, u64)> {
-        let safe = safe(&self.sekiban).await?;
+        let (safe, listed) = safe(&self.sekiban).await?;
         let from = (self.reached.low > 0).then(|| SortableId::at_ticks(self.reached.low));
-        Ok((self.sekiban.sweep(from, false, None).await?, safe))
+        let mut sweep = self.sekiban.sweep_over(&listed, from, false, None).await?;
+        sweep.leave_out(|at, id| self.reached.holds(at, id));
+        Ok((sweep, safe))
     }
 
     /// The next events of the sweep; whether there may be more.
@@ -209,7 +211,7 @@ impl Cursor {
         self.waits = false;
         while batch.len() < BATCH {
             match self.sekiban.swept(&mut sweep).await? {
-                Some(stored) if self.reached.holds(&stored) => {}
+                Some(stored) if self.reached.holds(stored.at, &stored.event.id) => {}
                 Some(stored) if stored.at.ticks() <= safe => batch.push(stored),
                 Some(_) if self.of == Of::Served && self.reached.seen.len() + batch.len() >= REMEMBERED => {
                     (self.waits, whole) = (true, true);
@@ -223,11 +225,12 @@ impl Cursor {
             }
         }
         let found = !batch.is_empty();
-        let batch = self.with_what_tags_know(batch, safe).await?;
-        for stored in self.without_halves(batch).await? {
+        let (batch, is_cut) = self.with_what_tags_know(batch, &sweep, safe).await?;
+        for stored in batch {
             self.hand_over(stored, safe);
         }
-        if !whole {
+        self.waits |= is_cut;
+        if !whole && !is_cut {
             self.sweep = Some((sweep, safe));
             return Ok(true);
         }
@@ -239,10 +242,11 @@ impl Cursor {
         Ok(!self.ready.is_empty())
     }
 
-    /// The index shows the events of a tag in any order for a moment; their rows, read strongly, tell which of them come before.
-    async fn with_what_tags_know(&self, mut batch: Vec<Stored>, safe: u64) -> Result<Vec<Stored>> {
+    /// The index shows the events of a tag in any order for a moment; their rows, read strongly, tell which of them come before. Where one of them is of
+    /// a large commit that this sweep does not hand over, the events from it on are left to the next: whether that is so.
+    async fn with_what_tags_know(&self, mut batch: Vec<Stored>, sweep: &Sweep, safe: u64) -> Result<(Vec<Stored>, bool)> {
         let young = || batch.iter().filter(|stored| stored.at.ticks() > safe);
-        let Some(to) = young().map(|stored| stored.at).max() else { return Ok(batch) };
+        let Some(to) = young().map(|stored| stored.at).max() else { return Ok((batch, false)) };
         let tags: BTreeSet<&Tag> = young().flat_map(|stored| &stored.event.tags).collect();
         let op = self.sekiban.dynamo().long_op();
         let from = SortableId::at_ticks(safe.max(self.reached.low));
@@ -252,22 +256,16 @@ impl Cursor {
             futures::future::try_join_all(rows).await?.into_iter().flatten().filter(|id| !known.contains(id)).collect();
         missing.sort_unstable();
         missing.dedup();
-        if !missing.is_empty() {
-            let found = self.sekiban.stored_events(&op, &missing).await?;
-            batch.extend(found.into_iter().filter(|stored| !self.reached.holds(stored)));
-            batch.sort_by_key(|stored| stored.event.position);
+        if missing.is_empty() {
+            return Ok((batch, false));
         }
-        Ok(batch)
-    }
-
-    /// Events of a large commit are handed over when all its rows are there; until then they are met again.
-    async fn without_halves(&self, batch: Vec<Stored>) -> Result<Vec<Stored>> {
-        if batch.iter().all(|stored| stored.staged.is_none()) {
-            return Ok(batch);
-        }
-        let op = self.sekiban.dynamo().long_op();
-        let open: HashSet<CommitId> = self.sekiban.open_commits(&op).await?.into_iter().map(|(commit, _)| commit).collect();
-        Ok(batch.into_iter().filter(|stored| !stored.staged.is_some_and(|commit| open.contains(&commit))).collect())
+        let mut found = self.sekiban.stored_events(&op, &missing).await?;
+        found.retain(|stored| !self.reached.holds(stored.at, &stored.event.id));
+        let cut = found.iter().filter(|stored| !sweep.shows(stored)).map(|stored| stored.event.position).min();
+        batch.extend(found);
+        batch.retain(|stored| cut.is_none_or(|cut| stored.event.position < cut));
+        batch.sort_by_key(|stored| stored.event.position);
+        Ok((batch, cut.is_some()))
     }
 
     fn hand_over(&mut self, stored: Stored, safe: u64) {

@@ -97,7 +97,7 @@ pub(crate) async fn dies_when_published(bench: &Bench, more: &str, env: Option<&
 
 async fn pieces(bench: &Bench) -> usize {
     let events = bench.dump("SekibanEvents").await;
-    events.iter().filter(|item| item["sk"].as_s().is_ok_and(|sk| sk.starts_with("0000"))).count()
+    events.iter().filter(|item| item["pk"].as_s().is_ok_and(|pk| pk.contains("#COMMIT#")) && item.contains_key("data")).count()
 }
 
 /// Other events under a commit id that is taken: refused, and what was recorded under it is as it was, in rows or not yet, whatever is collected.
@@ -251,4 +251,37 @@ async fn a_large_write_is_seen_whole_or_not_at_all_between_its_calls() {
         }
         assert!(seen_as.contains(&(true, 1)) && seen_as.contains(&(true, 37)), "{variant}: each was met");
     }
+}
+
+/// Ids of the caller's are looked for before a large commit is published, and its first is held by the publication; another of them comes to somebody
+/// else between the two. It is not written over, and it is told.
+#[tokio::test]
+async fn an_id_that_somebody_else_takes_meanwhile_is_found_by_verify() {
+    let counted = tap::Counted::default();
+    let _here = metrics::set_default_local_recorder(&counted);
+    let bench = Bench::embedded();
+    let between = Faults::new(bench.http(), 1);
+    let gate = Gate::new();
+    let slow = open(bench.builder("").timeouts(PATIENT).http_client(between.http_client())).await.sekiban().expect("sekiban");
+    let store = bench.store("").await;
+    let given = |n: u64, tag: &str| {
+        let at = SortableId::threshold(Env::system().now() + Duration::from_secs(1) + Duration::from_micros(n));
+        (at, event(&n.to_string(), &[tag]).id(Uuid::from_u128(u128::from(n) + 1)))
+    };
+    between.script(Rule::on("TransactWriteItems").nth(1).pause_before(&gate));
+    let events: Vec<_> = (0..60).map(|n| given(n, "a:1")).collect();
+    let writer = async { slow.write(&events, WriteOptions::default()).await };
+    let other = async {
+        gate.reached(1).await;
+        store.sekiban().expect("sekiban").write(&[given(30, "b:1")], WriteOptions::default()).await.expect("another's");
+        gate.open();
+    };
+    let (written, ()) = futures::join!(writer, other);
+    written.expect("recorded");
+    assert_eq!(counted.of("fencepost_sekiban_taken_ids_total"), 1);
+    let found = store.verify(&|_| ()).await.expect("verify").findings;
+    let taken = Uuid::from_u128(31).to_string();
+    assert!(found.iter().any(|finding| finding.problem.contains(&taken) && finding.problem.contains("not its own")), "{found:?}");
+    let count = store.sekiban().expect("sekiban").count(None).await.expect("count");
+    assert_eq!(count, 60, "59 of it, and the other's");
 }

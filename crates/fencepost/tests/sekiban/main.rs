@@ -7,6 +7,7 @@
 mod bare_sdk;
 mod bucket;
 mod doubts;
+mod equal;
 mod following;
 mod golden;
 mod heads;
@@ -17,9 +18,11 @@ mod reading;
 mod rows;
 mod settings;
 mod snapshots;
+mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod tap;
+mod whole;
 mod window;
 mod wire;
 

@@ -115,3 +115,28 @@ async fn a_try_that_takes_long_gets_a_new_place() {
     let done = writer.await.expect("joins").expect("appends");
     assert_eq!(SortableId::of(&done.positions[0]).expect("id").timestamp(), env.now());
 }
+
+/// A process that stands still between taking a place and sending: it lands behind whoever has passed the place, and says so.
+#[tokio::test]
+async fn a_commit_that_lands_later_than_the_window_is_counted() {
+    let counted = tap::Counted::default();
+    let _here = metrics::set_default_local_recorder(&counted);
+    let bench = Bench::embedded();
+    let env = Env::seeded(1);
+    let between = Faults::new(bench.http(), 1);
+    let gate = Gate::new();
+    let store = open(bench.builder("").timeouts(PATIENT).env(env.clone()).http_client(between.http_client())).await;
+    between.script(Rule::on("PutItem").nth(1).pause_before(&gate));
+    let log = store.log().expect("log");
+    let writer = async { log.append(Append::new([event("1", &[])])).await };
+    let stop = async {
+        gate.reached(1).await;
+        env.advance(Duration::from_secs(30));
+        gate.open();
+    };
+    let (done, ()) = futures::join!(writer, stop);
+    done.expect("appends");
+    assert_eq!(counted.of("fencepost_sekiban_landed_late_total"), 1);
+    log.append(Append::new([event("2", &[])])).await.expect("appends");
+    assert_eq!(counted.of("fencepost_sekiban_landed_late_total"), 1, "in time");
+}

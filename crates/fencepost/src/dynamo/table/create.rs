@@ -44,7 +44,7 @@ impl Dynamo {
                         let mut found = described(table);
                         // Expiry is no part of CreateTable: whoever sees it missing sets it, for its creator may have died before.
                         if spec.ttl.is_some() {
-                            found.ttl = self.expiry(op, &spec.name).await?;
+                            found.ttl = self.expiry(op, &spec.name).await?.or_as(&spec.ttl);
                         }
                         match &spec.ttl {
                             Some(by) if found.ttl.is_none() && look + 1 < LOOKS => {
@@ -77,7 +77,7 @@ impl Dynamo {
         let table = self.table(op, &spec.name).await?.ok_or_else(|| missing(&spec.name))?;
         let mut found = described(table);
         if spec.ttl.is_some() {
-            found.ttl = self.expiry(op, &spec.name).await?;
+            found.ttl = self.expiry(op, &spec.name).await?.or_as(&spec.ttl);
         }
         let needed = match spec.stream {
             StreamSpec::Needed(view) => Some(view),
@@ -89,7 +89,7 @@ impl Dynamo {
     /// Everything that the service tells of a table.
     pub(crate) async fn describe(&self, op: &Op, name: &str) -> Result<Described> {
         let mut found = described(self.table(op, name).await?.ok_or_else(|| missing(name))?);
-        found.ttl = self.expiry(op, name).await?;
+        found.ttl = self.expiry(op, name).await?.or_as(&None);
         found.pitr = self.recovery(op, name).await?;
         Ok(found)
     }
@@ -158,12 +158,13 @@ impl Dynamo {
         Ok(answer.is_ok())
     }
 
-    async fn expiry(&self, op: &Op, name: &str) -> Result<Option<String>> {
+    async fn expiry(&self, op: &Op, name: &str) -> Result<Expiry> {
         let request = self.client().describe_time_to_live().table_name(name);
         let (answer, _) = self.repeat(op, || request.clone().send(), untold).await?;
-        let told = answer.ok().and_then(|told| told.time_to_live_description);
+        let Ok(told) = answer else { return Ok(Expiry::Untold) };
+        let told = told.time_to_live_description;
         let on = told.filter(|told| matches!(told.time_to_live_status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)));
-        Ok(on.and_then(|told| told.attribute_name))
+        Ok(Expiry::Told(on.and_then(|told| told.attribute_name)))
     }
 
     /// Whether it worked shows at the next look: a refusal may mean that somebody else was first, or that the table is in change.
@@ -183,6 +184,22 @@ impl Dynamo {
         let told =
             answer.ok().and_then(|told| told.continuous_backups_description).and_then(|told| told.point_in_time_recovery_description);
         Ok(told.map(|told| told.point_in_time_recovery_status == Some(PointInTimeRecoveryStatus::Enabled)))
+    }
+}
+
+/// What is known of a table's expiry: by an attribute or not at all; or nothing, since nobody tells.
+enum Expiry {
+    Told(Option<String>),
+    Untold,
+}
+
+impl Expiry {
+    /// The attribute; where nobody tells, this one.
+    fn or_as(self, assumed: &Option<String>) -> Option<String> {
+        match self {
+            Expiry::Told(by) => by,
+            Expiry::Untold => assumed.clone(),
+        }
     }
 }
 

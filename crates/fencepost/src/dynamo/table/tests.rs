@@ -252,6 +252,19 @@ async fn a_table_that_stays_unready_or_cannot_be_used_is_not_called_created() {
     assert!(message.contains("INACCESSIBLE"), "{message}");
 }
 
+/// Where nobody tells of expiry, a table is not called wrong for it, and none is asked to set it.
+#[tokio::test]
+async fn an_engine_that_knows_no_expiry_is_not_failed_for_it() {
+    let spec = TableSpec { ttl: Some("ttl".into()), ..plain("orders") };
+    let lines = vec![("DescribeTable", 200, table("ACTIVE")), ("DescribeTimeToLive", 400, error("UnknownOperationException"))];
+    let (dynamo, _) = scripted([lines.clone(), lines].concat(), Duration::from_secs(30)).await;
+    let expiry = |differences: &[Difference]| differences.iter().any(|difference| difference.to_string().contains("TTL"));
+    assert!(!expiry(&dynamo.verify_table(&dynamo.op(), &spec).await.expect("looks")));
+    // It says what else is wrong with this one, and sends nothing that was not scripted.
+    let made = dynamo.create_table(&dynamo.op(), &spec, &TableOptions::default()).await;
+    assert!(!format!("{made:?}").contains("TTL"), "{made:?}");
+}
+
 #[tokio::test]
 async fn what_an_engine_or_the_rights_keep_back_is_none_and_the_rest_is_told() {
     let lines = vec![

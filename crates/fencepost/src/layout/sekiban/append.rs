@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use jiff::Timestamp;
 
 use super::item::{self, Head, Stamp, TagRow};
 use super::plan::{Intent, Part, Stand, TABLE_HASH, Tables, Try, fits};
@@ -223,7 +224,10 @@ impl Sekiban {
             let outcome = self.dynamo().write_under(&part, TABLE_HASH, writes, token).await;
             op.add(&part);
             match outcome {
-                Ok(Outcome::Done) => return self.landed(op, run, ticks, &stands).await,
+                Ok(Outcome::Done) => {
+                    self.note_late(run, now);
+                    return self.landed(op, run, ticks, &stands).await;
+                }
                 Ok(Outcome::Failed { verdicts, doubt }) => {
                     run.doubt |= doubt;
                     if let Some(done) = self.lost_race(op, run, &stands, &parts, verdicts).await? {
@@ -247,6 +251,16 @@ impl Sekiban {
             }
         }
         unreachable!("the loop above only ends by returning")
+    }
+
+    /// A process that stood still between taking a place and sending lands behind readers that have passed it: whoever reads by the window may have
+    /// missed it.
+    fn note_late(&self, run: &Run<'_>, stamped: Timestamp) {
+        let took = Duration::try_from(self.dynamo().env().now().duration_since(stamped)).unwrap_or_default();
+        if self.patience().is_some() && !self.is_indexed() && run.intent.fixed.is_none() && took > self.safe_window() {
+            metrics::counter!("fencepost_sekiban_landed_late_total").increment(run.intent.events.len() as u64);
+            tracing::warn!(commit = %run.intent.commit, ?took, "a commit landed later than the safe window: a feed may have passed it");
+        }
     }
 
     fn began(&self, run: &Run<'_>) -> Began {
@@ -419,6 +433,10 @@ impl Sekiban {
             // It is recorded, whatever becomes of its rows here: who reads the tags finishes them.
             if let Err(error) = self.finish(run.intent.commit).await {
                 tracing::warn!(commit = %run.intent.commit, %error, "a large commit was recorded; its rows are left to the next reader");
+            }
+            // Whoever writes large commits keeps their list short, whether anybody reads it or not.
+            if let Ok(listed) = self.listed(op).await {
+                self.shorten(op, &listed).await;
             }
         } else {
             for (tag, end) in &moved {

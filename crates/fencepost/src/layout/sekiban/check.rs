@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Sekiban;
 use super::item::{self, EVENT_ID, HASH, Placed, RANGE, Stamp};
+use super::plan::RECORD;
+use super::stage::Record;
+use super::{Listed, Sekiban};
 use crate::dynamo::item::{Attributes, Item, text};
 use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
-use crate::event::Tag;
+use crate::event::{CommitId, Tag};
 use crate::layout::{Finding, Verified};
 
 /// Keys looked up at a time.
@@ -22,7 +24,11 @@ impl Sekiban {
             self.refuse_replicas(&op, &self.options().tags).await?;
         }
         let mut report = Verified::default();
-        for (commit, _) in self.open_commits(&op).await? {
+        let listed = self.listed(&op).await?;
+        if repair {
+            self.shorten(&op, &listed).await;
+        }
+        for commit in listed.into_iter().filter(Listed::is_open).map(|open| open.commit) {
             if repair {
                 self.finish(commit).await?;
             }
@@ -47,12 +53,34 @@ impl Sekiban {
             for items in items.iter().filter(ours).collect::<Vec<_>>().chunks(AT_ONCE) {
                 self.verify_rows_of(op, items, repair, report).await?;
             }
+            for item in items.iter().filter(|item| self.keys().owns(item) && item.text(RANGE).is_ok_and(|sk| sk == RECORD)) {
+                self.verify_record(op, item, report).await?;
+            }
             progress(report.items);
             match next {
                 Some(key) => start = Some(key),
                 None => return Ok(()),
             }
         }
+    }
+
+    /// That the events of a large commit whose ids were given are its own.
+    async fn verify_record(&self, op: &Op, item: &Item, report: &mut Verified) -> Result<()> {
+        let commit = item.text(HASH).ok().and_then(|pk| self.keys().rest(pk).strip_prefix("COMMIT#")?.parse().ok()).map(CommitId);
+        let Some(commit) = commit else { return Ok(()) };
+        let record = match Record::of_item(commit, item) {
+            Ok(record) => record,
+            Err(error) => {
+                report.findings.push(Finding { item: item::describe(item), problem: error.to_string() });
+                return Ok(());
+            }
+        };
+        let others = self.stored_events(op, record.given_ids()).await?.into_iter().filter(|stored| stored.staged != Some(commit));
+        for stored in others {
+            let problem = format!("event {} is not its own: somebody else took the id while it was published", stored.event.id);
+            report.findings.push(Finding { item: item::describe(item), problem });
+        }
+        Ok(())
     }
 
     /// That each of these events has a row on each of its tags.

@@ -25,7 +25,7 @@ pub(super) const EVENT_ID: &str = "eventId";
 const TYPE: &str = "eventType";
 const PAYLOAD: &str = "payload";
 const TAGS: &str = "tags";
-const TIMESTAMP: &str = "timestamp";
+pub(super) const TIMESTAMP: &str = "timestamp";
 const CREATED: &str = "createdAt";
 const CAUSATION: &str = "causationId";
 const CORRELATION: &str = "correlationId";
@@ -108,8 +108,8 @@ impl Keys {
     pub(super) fn commit(&self, commit: CommitId, part: &str) -> Key {
         key(self.prefixed(format!("COMMIT#{commit}")), part.into())
     }
-    /// Where commits are listed that are published and not yet in rows.
-    pub(super) fn open_commits(&self) -> String {
+    /// Where large commits are listed, see `listed`.
+    pub(super) fn large_commits(&self) -> String {
         self.prefixed("COMMITS".into())
     }
     /// The partition of the index that holds all events, or one shard of them.

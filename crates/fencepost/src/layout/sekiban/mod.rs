@@ -2,14 +2,17 @@
 //!
 //! Normative: `docs/layouts/sekiban.md`.
 
+mod all;
 mod append;
 mod blobs;
 mod cells;
 mod check;
 mod chunked;
+mod groups;
 #[cfg(feature = "streams")]
 mod index;
 mod item;
+mod listed;
 mod ops;
 mod plan;
 mod read;
@@ -33,15 +36,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
+pub(crate) use self::all::Sweep;
 #[cfg(feature = "offload")]
 pub use self::blobs::Blobs;
 #[cfg(not(feature = "offload"))]
 use self::blobs::Blobs;
 pub(crate) use self::cells::SekibanCells;
+pub use self::groups::TagInfo;
 pub(crate) use self::item::Stored;
 use self::item::{Head, Keys};
-pub use self::ops::{TagInfo, TagWrite, WriteOptions, Written};
-pub(crate) use self::read::Sweep;
+pub(crate) use self::listed::Listed;
+pub use self::ops::{TagWrite, WriteOptions, Written};
 pub(crate) use self::settings::Bucket;
 pub use self::settings::Settings;
 #[cfg(feature = "offload")]
@@ -85,6 +90,15 @@ pub(crate) enum Large {
     Chunked,
 }
 
+/// Whether the tables remove what has expired by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// Not as far as is known here.
+    Off,
+    /// By the published attribute `ttl`, of events and of their rows.
+    On,
+}
+
 /// How the feed is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FeedMode {
@@ -107,6 +121,7 @@ pub(crate) struct Options {
     pub(crate) safe_window: Duration,
     pub(crate) feed: FeedMode,
     pub(crate) large: Large,
+    pub(crate) expiry: Expiry,
     /// Of reads that decide nothing; decisions are always strong.
     pub(crate) fresh: Freshness,
     /// Read requests under way at once.
@@ -146,6 +161,7 @@ impl Options {
             "safe_window",
             "feed",
             "large",
+            "ttl",
             "settings",
             "writer_region",
         ])?;
@@ -180,6 +196,11 @@ impl Options {
             "chunked" => Large::Chunked,
             other => return Err(unknown("large", other, "staged or chunked").into()),
         };
+        let expiry = match url.param("ttl").unwrap_or("off") {
+            "off" => Expiry::Off,
+            "on" => Expiry::On,
+            other => return Err(unknown("ttl", other, "on or off").into()),
+        };
         let named = |parameter: &str, suffix: &str, given: Option<&str>| match given.filter(|_| url.param(parameter).is_none()) {
             Some(name) => Ok(name.to_owned()),
             None => url.named(parameter, suffix),
@@ -194,6 +215,7 @@ impl Options {
             safe_window: Duration::from_millis(window),
             feed,
             large,
+            expiry,
             fresh: if settings.consistent_reads() { Freshness::Strong } else { Freshness::Eventual },
             reads: settings.concurrent_reads(),
             batch_get: settings.batch_get(),
@@ -238,6 +260,8 @@ struct Inner {
     options: Options,
     ticks: Ticks,
     heads: Mutex<HashMap<Tag, Head>>,
+    /// Where the events of large commits on the list stand.
+    places: Mutex<HashMap<CommitId, Arc<Vec<listed::Place>>>>,
     /// The largest number of shards that is known to be recorded.
     recorded: AtomicU32,
     side: Side,
@@ -250,8 +274,8 @@ const SHARDS: &str = "n";
 impl Sekiban {
     pub(crate) async fn open(dynamo: Dynamo, options: Options) -> Result<Sekiban> {
         let side = Side::new(dynamo.clone(), &options.side, options.keys.namespace(), Made::WhenNeeded);
-        let (ticks, heads, looked_at) = (Ticks::default(), Mutex::default(), Mutex::default());
-        let inner = Inner { dynamo, options, ticks, heads, recorded: AtomicU32::new(1), side, looked_at };
+        let (ticks, heads, places, looked_at) = (Ticks::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        let inner = Inner { dynamo, options, ticks, heads, places, recorded: AtomicU32::new(1), side, looked_at };
         Ok(Sekiban(Arc::new(inner)))
     }
 
@@ -294,6 +318,7 @@ impl Sekiban {
         let keys = if options.keys.is_plain() { "plain" } else { "prefixed" };
         let large = if options.large == Large::Staged { "staged" } else { "chunked" };
         let feed = if self.is_indexed() { "streams" } else { "window" };
+        let expiry = if options.expiry == Expiry::On { "by ttl" } else { "off" };
         BTreeMap::from([
             ("service".into(), options.keys.service().into()),
             ("keys".into(), keys.into()),
@@ -301,6 +326,7 @@ impl Sekiban {
             ("safe window".into(), format!("{} ms", options.safe_window.as_millis())),
             ("feed".into(), feed.into()),
             ("large writes".into(), large.into()),
+            ("expiry".into(), expiry.into()),
         ])
     }
 

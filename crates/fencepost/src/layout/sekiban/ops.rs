@@ -1,4 +1,4 @@
-//! What Sekiban's event store offers, by its meaning: reads by id and tag, counts, groups of tags, and writes of events whose places are given.
+//! What Sekiban's event store offers, by its meaning: reads by id and tag, counts, and writes of events whose places are given.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,14 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::append::check_size;
-use super::item::{self, GROUP, HASH, INDEX, SORTABLE, TAG};
+use super::item;
 use super::read::bound;
 use super::suid::SortableId;
 use super::{Large, Sekiban};
-use crate::dynamo::item::{Attributes, Item, text};
-use crate::dynamo::{Find, Freshness, Op, Range};
+use crate::dynamo::Freshness;
 use crate::error::{Error, Refused, Result};
 use crate::event::{Event, Recorded, Tag};
 use crate::position::Position;
-
-/// A tag, and what is on it.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct TagInfo {
-    /// The tag.
-    pub tag: String,
-    /// Everything before its first colon.
-    pub group: String,
-    /// How many events carry it.
-    pub events: u64,
-    /// The first of them.
-    pub first: SortableId,
-    /// The last.
-    pub last: SortableId,
-    /// When the first was.
-    pub first_at: Timestamp,
-    /// When the last was.
-    pub last_at: Timestamp,
-}
 
 /// What a write did to one tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,15 +61,14 @@ pub struct Written {
 }
 
 impl Sekiban {
-    /// All events of the service behind an id, by the index: in order, lazily, a moment old perhaps.
+    /// All events of the service behind an id, by the index: in order, lazily, a moment old perhaps; of a large commit all or none. With a limit so
+    /// many, and with them those that have the same id as the last: the next page begins behind it.
     pub fn all_since(&self, since: Option<SortableId>, limit: Option<u64>) -> BoxStream<'_, Result<Recorded>> {
-        if limit == Some(0) {
-            return stream::empty().boxed();
-        }
-        let events = self.all(since.map(|since| since.next()), false, limit).map_ok(|stored| stored.event);
+        let from = since.map(|since| since.next());
         match limit {
-            Some(limit) => events.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed(),
-            None => events.boxed(),
+            Some(0) => stream::empty().boxed(),
+            Some(limit) => self.all_up_to(from, limit).map_ok(|stored| stored.event).boxed(),
+            None => self.all(from, false, None).map_ok(|stored| stored.event).boxed(),
         }
     }
 
@@ -113,7 +91,11 @@ impl Sekiban {
     /// One event by its id; none where there is none.
     pub async fn event(&self, id: &Uuid) -> Result<Option<Recorded>> {
         let op = self.dynamo().op();
-        let stored = self.stored_event(&op, id, self.options().fresh).await?;
+        let mut stored = self.stored_event(&op, id, self.options().fresh).await?;
+        // It may be of a large commit whose rows come: others of it are there.
+        if stored.is_none() && !self.listed_in_rows(&op).await?.is_empty() {
+            stored = self.stored_event(&op, id, Freshness::Strong).await?;
+        }
         stored.iter().for_each(|stored| self.saw(stored.at));
         Ok(stored.map(|stored| stored.event))
     }
@@ -136,8 +118,9 @@ impl Sekiban {
     /// The place of a tag's last event; none where it has none.
     pub async fn latest_of(&self, tag: &Tag) -> Result<Option<SortableId>> {
         let op = self.dynamo().op();
-        self.head(&op, tag, self.options().fresh).await?;
-        Ok(self.latest_row(&op, tag.as_str(), self.options().fresh).await?.map(|row| row.at))
+        // A row that stands above the head may be one of a large commit whose others come.
+        let mut walk = self.walk(&op, tag, None, self.options().fresh).await?.towards(true, None).of(1);
+        Ok(self.step(&op, &mut walk).await?.and_then(|rows| rows.first().map(|row| row.at)))
     }
 
     /// Whether any event carries the tag.
@@ -147,93 +130,13 @@ impl Sekiban {
 
     /// How many events of the service stand behind an id. Reads the index of all of them.
     pub async fn count(&self, since: Option<SortableId>) -> Result<u64> {
-        let op = self.dynamo().long_op();
-        let mut count = 0;
-        for shard in self.shard_keys(&op).await? {
-            let find = self.all_of(shard);
-            let find = match since {
-                Some(id) => find.range(Range::After(SORTABLE.into(), text(id.to_string()))),
-                None => find,
-            };
-            count += self.dynamo().count(&op, &find).await?;
-        }
-        Ok(count)
+        self.count_all(&self.dynamo().long_op(), since).await
     }
 
     /// The place of the service's last event, by the index: a moment old perhaps.
     pub async fn latest(&self) -> Result<Option<SortableId>> {
-        let op = self.dynamo().op();
-        let keys = self.shard_keys(&op).await?;
-        let ends = keys.into_iter().map(|shard| {
-            let (op, find) = (&op, Find { reverse: true, limit: Some(1), ..self.all_of(shard) });
-            async move {
-                let (items, _) = self.dynamo().page(op, &find, None).await?;
-                items.first().map(item::stored).transpose()
-            }
-        });
-        let ends = futures::future::try_join_all(ends).await?;
-        let latest = ends.into_iter().flatten().map(|stored| stored.at).max();
-        latest.into_iter().for_each(|latest| self.saw(latest));
-        Ok(latest)
-    }
-
-    async fn shard_keys(&self, op: &Op) -> Result<Vec<Option<u32>>> {
-        let shards = self.shards(op).await?;
-        Ok(std::iter::once(None).chain((0..shards).filter(|_| shards > 1).map(Some)).collect())
-    }
-
-    /// The tags of a group, by name, lazily. Reads every row of the group in the index, which may hold the keys alone.
-    pub fn tags_of_group(&self, group: &str) -> BoxStream<'_, Result<TagInfo>> {
-        let find = Find::new(&self.options().tags, GROUP, text(self.keys().group(group)));
-        let find = Find { index: Some(INDEX.into()), freshness: Freshness::Eventual, ..find };
-        let pages = stream::try_unfold((Some(None), None::<TagInfo>), move |(next, mut open)| {
-            let find = find.clone();
-            async move {
-                let Some(start) = next else {
-                    return Ok::<_, Error>(open.take().map(|last: TagInfo| (stream::iter(vec![Ok(last)]), (None, None))));
-                };
-                let op = self.dynamo().long_op();
-                let (items, after) = self.dynamo().page(&op, &find, start).await?;
-                let mut whole = Vec::new();
-                for item in items.iter().filter(|item| self.keys().owns(item)) {
-                    let Some((tag, at)) = self.named(item)? else { continue };
-                    match &mut open {
-                        Some(info) if info.tag == tag => info.add(at),
-                        _ => whole.extend(open.replace(TagInfo::first(tag, at)).map(Ok)),
-                    }
-                }
-                Ok(Some((stream::iter(whole), (after.map(Some), open))))
-            }
-        });
-        pages.try_flatten().boxed()
-    }
-
-    /// All tags of the service, by group and name. Scans the whole table of tags, which services share.
-    pub async fn scan_tags(&self) -> Result<Vec<TagInfo>> {
-        let op = self.dynamo().long_op();
-        let mut tags: BTreeMap<(String, String), TagInfo> = BTreeMap::new();
-        let mut start = None;
-        loop {
-            let (items, next) = self.dynamo().scan_page(&op, &self.options().tags, start).await?;
-            for item in items.iter().filter(|item| self.keys().owns(item)) {
-                let Some((tag, at)) = self.named(item)? else { continue };
-                let key = (item::group_of(&tag).to_owned(), tag.clone());
-                tags.entry(key).and_modify(|info| info.add(at)).or_insert_with(|| TagInfo::first(tag, at));
-            }
-            match next {
-                Some(key) => start = Some(key),
-                None => return Ok(tags.into_values().collect()),
-            }
-        }
-    }
-
-    /// A row's tag and place; none for what is no row of a tag.
-    fn named(&self, item: &Item) -> Result<Option<(String, SortableId)>> {
-        let is_row = item.text(HASH).is_ok_and(|pk| self.keys().rest(pk).starts_with("TAG#"));
-        match item.maybe_text(TAG).ok().flatten() {
-            Some(tag) if is_row => Ok(Some((tag.to_owned(), item::tag_row(item)?.at))),
-            _ => Ok(None),
-        }
+        let mut sweep = self.sweep(None, true, Some(1)).await?;
+        Ok(self.swept(&mut sweep).await?.map(|stored| stored.at))
     }
 
     /// Writes events whose ids and places are given, as Sekiban does, and the heads of their tags with them. One that is there already is left
@@ -272,17 +175,5 @@ pub(super) fn check_place(at: &SortableId) -> Result<()> {
     match at.position(&Uuid::nil()) {
         Some(_) => Ok(()),
         None => Err(Refused::Malformed { what: "sortable unique id", why: format!("{at} is before 1970") }.into()),
-    }
-}
-
-impl TagInfo {
-    fn first(tag: String, at: SortableId) -> TagInfo {
-        let group = item::group_of(&tag).to_owned();
-        TagInfo { tag, group, events: 1, first: at, last: at, first_at: at.timestamp(), last_at: at.timestamp() }
-    }
-    fn add(&mut self, at: SortableId) {
-        self.events += 1;
-        (self.first, self.last) = (self.first.min(at), self.last.max(at));
-        (self.first_at, self.last_at) = (self.first.timestamp(), self.last.timestamp());
     }
 }

@@ -114,6 +114,8 @@ pub(super) const DIGEST: &str = "digest";
 pub(super) const TICKS: &str = "ticks";
 /// The first tick of its events, where the caller gave their places.
 pub(super) const FIRST: &str = "first";
+/// The last tick of the events of a large commit, where it is listed.
+pub(super) const LAST: &str = "last";
 pub(super) const COUNT: &str = "count";
 pub(super) const IDS: &str = "ids";
 pub(super) const PIECES: &str = "pieces";
@@ -150,12 +152,14 @@ impl Try<'_> {
         Ok(writes)
     }
 
-    /// What makes a staged commit visible: its record, its place in the list of those to finish, heads and checks. Where the caller gave ids, its first
+    /// What makes a staged commit visible: its record, its place in the list of large ones, heads and checks. Where the caller gave ids, its first
     /// event as well, if it fits: whoever publishes the same events at the same time, on other tags or none, meets it.
     pub(super) fn publication(&self, pieces: u64, most: usize) -> Result<Vec<(Part, Write)>> {
         let events = || self.tables.events.to_owned();
-        let mut open = super::item::key(self.stamp.keys.open_commits(), self.intent.commit.to_string());
+        let mut open = super::item::key(self.stamp.keys.large_commits(), self.intent.commit.to_string());
         open.insert(TICKS.into(), number(self.first_given().unwrap_or(self.ticks)));
+        let last = self.intent.fixed.iter().flatten().map(SortableId::ticks).max();
+        open.insert(LAST.into(), number(last.unwrap_or(self.ticks + self.intent.events.len() as u64)));
         let mut writes = vec![
             (Part::Record, Write::PutNew { table: events(), item: self.record_item(pieces) }),
             (Part::Open, Write::Put { table: events(), item: open }),

@@ -1,20 +1,19 @@
-//! Reading: heads, rows of a tag as whole commits, the events behind them, and all events by the index. Never a whole log in memory.
+//! Reading: heads, rows of a tag as whole commits, and the events behind them. Never a whole log in memory; all events by the index are in `all`.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
 
-use futures::future::try_join_all;
 use futures::stream::{self, BoxStream, Peekable};
 use futures::{Stream, StreamExt, TryStreamExt};
 use uuid::Uuid;
 
-use super::item::{self, ALL_KEY, HASH, Head, INDEX, RANGE, SORTABLE, Stored, TagRow};
+use super::item::{self, HASH, Head, RANGE, Stored, TagRow};
 use super::suid::SortableId;
 use super::token::End;
 use super::{LAYOUT, Sekiban};
 use crate::dynamo::item::{Item, text};
-use crate::dynamo::{Failure, Find, Freshness, Key, Op, Range};
+use crate::dynamo::{Failure, Find, Freshness, Op, Range};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{Recorded, Tag};
 use crate::log::{Consistency, Direction, ReadOptions};
@@ -52,6 +51,10 @@ impl Walk {
     /// Backwards from here, where `reverse`.
     pub(super) fn towards(self, reverse: bool, from: Option<String>) -> Walk {
         Walk { reverse, from, ..self }
+    }
+    /// So many rows at a time.
+    pub(super) fn of(self, limit: i32) -> Walk {
+        Walk { limit, ..self }
     }
 }
 
@@ -319,110 +322,11 @@ impl Sekiban {
             Ok(self.step(&op, &mut walk).await?.map(|rows| (rows, walk)))
         })
     }
-
-    /// All events by the index, from an id on, itself included: a moment old perhaps. Lazily.
-    pub(super) fn all(
-        &self,
-        from: Option<SortableId>,
-        reverse: bool,
-        limit: Option<u64>,
-    ) -> impl Stream<Item = Result<Stored>> + Send + '_ {
-        stream::once(async move { self.sweep(from, reverse, limit).await })
-            .and_then(move |sweep| async move {
-                Ok(stream::try_unfold(
-                    sweep,
-                    move |mut sweep| async move { Ok(self.swept(&mut sweep).await?.map(|stored| (stored, sweep))) },
-                ))
-            })
-            .try_flatten()
-    }
-
-    /// Begins to read the index of all events, every shard that there may be.
-    pub(crate) async fn sweep(&self, from: Option<SortableId>, reverse: bool, limit: Option<u64>) -> Result<Sweep> {
-        let shards = self.shards(&self.dynamo().long_op()).await?;
-        let keys = std::iter::once(None).chain((0..shards).filter(|_| shards > 1).map(Some));
-        let part = |shard| {
-            let find = Find { reverse, limit: Some(share(limit, shards, self.options().page)), ..self.all_of(shard) };
-            let find = match from {
-                None => find,
-                Some(id) if reverse => find.range(Range::Between(SORTABLE.into(), text(SortableId::MIN.to_string()), text(id.to_string()))),
-                Some(id) => find.range(Range::From(SORTABLE.into(), text(id.to_string()))),
-            };
-            Shard { find, next: Some(None), ready: VecDeque::new() }
-        };
-        Ok(Sweep { shards: keys.map(part).collect(), reverse })
-    }
-
-    /// The next event of a sweep: shards are read side by side, a page at a time, and merged.
-    pub(crate) async fn swept(&self, sweep: &mut Sweep) -> Result<Option<Stored>> {
-        let op = self.dynamo().long_op();
-        loop {
-            let hungry = sweep.shards.iter_mut().filter(|shard| shard.ready.is_empty() && shard.next.is_some());
-            let pages = hungry.map(|shard| {
-                let op = &op;
-                async move {
-                    let Some(start) = shard.next.take() else { return Ok(()) };
-                    let (items, after) = self.dynamo().page(op, &shard.find, start).await?;
-                    for item in &items {
-                        let stored = item::stored(item)?;
-                        self.saw(stored.at);
-                        shard.ready.push_back(stored);
-                    }
-                    shard.next = after.map(Some);
-                    Ok::<_, Error>(())
-                }
-            });
-            if try_join_all(pages).await?.is_empty() {
-                break;
-            }
-        }
-        let fronts = sweep.shards.iter().enumerate().filter_map(|(n, shard)| Some((shard.ready.front()?.event.position, n)));
-        let next = if sweep.reverse { fronts.max() } else { fronts.min() };
-        Ok(next.and_then(|(_, n)| sweep.shards[n].ready.pop_front()))
-    }
-
-    /// The event that stands at a position, if the index of all events shows it.
-    pub(crate) async fn at_position(&self, id: SortableId, position: Position) -> Result<Option<Stored>> {
-        let mut sweep = self.sweep(Some(id), false, Some(2)).await?;
-        while let Some(stored) = self.swept(&mut sweep).await? {
-            match stored.event.position.cmp(&position) {
-                Ordering::Less => {}
-                met => return Ok(met.is_eq().then_some(stored)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// A partition of the index of all events.
-    pub(super) fn all_of(&self, shard: Option<u32>) -> Find {
-        let find = Find::new(&self.options().events, ALL_KEY, text(self.keys().all_events(shard)));
-        Find { index: Some(INDEX.into()), freshness: Freshness::Eventual, ..find }
-    }
-}
-
-/// Reading the index of all events, as far as it has come.
-#[derive(Debug)]
-pub(crate) struct Sweep {
-    shards: Vec<Shard>,
-    reverse: bool,
-}
-
-#[derive(Debug)]
-struct Shard {
-    find: Find,
-    /// Where its next page begins; none: it is at its end.
-    next: Option<Option<Key>>,
-    ready: VecDeque<Stored>,
 }
 
 /// Behind every row of this id: rows are called by it, `#`, and the event's.
 pub(super) fn bound(id: SortableId) -> String {
     format!("{id}$")
-}
-
-/// What one shard is asked for, at most a page.
-fn share(limit: Option<u64>, shards: u32, page: i32) -> i32 {
-    limit.map_or(page, |limit| i32::try_from(limit.div_ceil(shards.into())).unwrap_or(page).clamp(1, page))
 }
 
 type Source<'a, T> = Peekable<BoxStream<'a, Result<T>>>;

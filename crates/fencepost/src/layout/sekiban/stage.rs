@@ -70,7 +70,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    fn of_item(commit: CommitId, item: &Item) -> Result<Record> {
+    pub(super) fn of_item(commit: CommitId, item: &Item) -> Result<Record> {
         let read = || {
             let ends = item.maybe_map(ENDS)?.into_iter().flatten();
             let ends = ends.map(|(tag, count)| Some((Tag::new(tag).ok()?, as_number(count)?)));
@@ -91,7 +91,10 @@ impl Record {
         read().map_err(|malformed: Malformed| item::corrupt(item, &malformed))
     }
 
-    #[cfg(feature = "streams")]
+    /// The ids that the caller gave to the events of a large commit. Others' are made of the commit's, and nobody else has them.
+    pub(super) fn given_ids(&self) -> &[Uuid] {
+        self.ids.as_deref().filter(|_| self.pieces.is_some()).unwrap_or_default()
+    }
     pub(super) fn event_ids(&self) -> Vec<Uuid> {
         (0..self.count).map(|n| self.id(n)).collect()
     }
@@ -125,6 +128,20 @@ impl Sekiban {
         }
         let place = |(id, n): (Uuid, u64)| (found.get(&id).copied().unwrap_or_else(|| SortableId::new(record.ticks + n, &id)), id);
         Ok(ids.into_iter().zip(0..).map(place).collect())
+    }
+
+    /// The places of its events that are its own, in order. It is in rows: an id of the caller's may have come to somebody else, who has them then.
+    pub(super) async fn own_places(&self, op: &Op, record: &Record) -> Result<Vec<(SortableId, Uuid)>> {
+        let ids = (0..record.count).map(|n| (record.ticks + n, record.id(n)));
+        let mut places: Vec<_> = match &record.ids {
+            None => ids.map(|(ticks, id)| (SortableId::new(ticks, &id), id)).collect(),
+            Some(ids) => {
+                let stored = self.stored_events(op, ids).await?;
+                stored.iter().filter(|stored| stored.staged == Some(record.commit)).map(|stored| (stored.at, stored.event.id)).collect()
+            }
+        };
+        places.sort_unstable();
+        Ok(places)
     }
 
     pub(super) fn outcome(&self, op: &Op, record: &Record, places: &[(SortableId, Uuid)]) -> Result<Committed> {
@@ -222,17 +239,23 @@ impl Sekiban {
                 others.extend((stored.staged != Some(commit)).then_some(stored.event.id));
             }
         }
+        if !others.is_empty() {
+            metrics::counter!("fencepost_sekiban_taken_ids_total").increment(others.len() as u64);
+            let taken = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            tracing::error!(%commit, %taken, "events of a large commit are not in it: their ids came to somebody else while it was published");
+        }
         let rows: Vec<Item> = placed()
             .filter(|(_, placed)| !others.contains(&placed.id))
             .flat_map(|(_, placed)| placed.event.tags().iter().map(|tag| stamp.tag_row(&placed, tag)).collect::<Vec<_>>())
             .collect();
         self.put_rows(op, &self.options().tags, rows).await?;
+        // Before the heads are let go: what comes behind it on a tag comes behind a commit that is in rows.
+        self.close(op, commit).await?;
         let mut clears = Vec::with_capacity(record.ends.len());
         for tag in record.ends.keys() {
             clears.push(clear(&self.options().tags, self.keys().head(tag.as_str()), commit));
         }
         self.each(op, clears).await?;
-        self.close(op, commit).await?;
         for item in items {
             let key = item.into_iter().filter(|(name, _)| name == HASH || name == RANGE).collect();
             self.dynamo().delete(op, table, key).await?;
@@ -252,11 +275,6 @@ impl Sekiban {
             }
             outcomes.extend(try_join_all(some).await?);
         }
-    }
-
-    async fn close(&self, op: &Op, commit: CommitId) -> Result<()> {
-        let open = item::key(self.keys().open_commits(), commit.to_string());
-        self.dynamo().delete(op, &self.options().events, open).await
     }
 
     async fn pieces(&self, op: &Op, commit: CommitId, digest: &[u8]) -> Result<Vec<Item>> {
@@ -280,14 +298,6 @@ impl Sekiban {
                 return;
             }
         }
-    }
-
-    /// Commits that are published and may not be in rows yet, with the tick of their first event. Strongly read.
-    pub(crate) async fn open_commits(&self, op: &Op) -> Result<Vec<(CommitId, u64)>> {
-        let find = Find::new(&self.options().events, HASH, text(self.keys().open_commits()));
-        let items: Vec<Item> = self.dynamo().items(op, find).try_collect().await?;
-        let open = items.iter().filter_map(|item| Some((CommitId(item.text(RANGE).ok()?.parse().ok()?), item.number(TICKS).ok()?)));
-        Ok(open.collect())
     }
 
     fn tombstone(&self, commit: CommitId) -> Write {

@@ -1,7 +1,7 @@
 //! Sekiban's three tables, and what each role may do to them. Its own policy names actions that do not exist, and misses one that transactions need.
 
-use super::item::{ALL_KEY, GROUP, HASH, INDEX, RANGE, SORTABLE, TAG};
-use super::{FeedMode, Options};
+use super::item::{ALL_KEY, GROUP, HASH, INDEX, RANGE, SORTABLE, TAG, TTL};
+use super::{Expiry, FeedMode, Options};
 use crate::dynamo::table::{
     Format, IndexSpec, KeyKind, KeySpec, On, Projection, READ, Rights, Role, StreamSpec, StreamView, TABLE_ADMIN, TableSpec,
 };
@@ -30,8 +30,10 @@ pub(super) fn specs(options: &Options) -> Vec<TableSpec> {
         FeedMode::Window => StreamSpec::OnRequest,
         FeedMode::Streams => StreamSpec::Needed(StreamView::NewImage),
     };
-    let mut specs =
-        vec![TableSpec { stream, ..events }, table(&options.tags, Some((GROUP, TAG, Projection::AllOrKeys))), table(&options.states, None)];
+    // On both alike: a row whose event is gone fails Sekiban's reads of the tag.
+    let ttl = (options.expiry == Expiry::On).then(|| TTL.to_owned());
+    let tags = table(&options.tags, Some((GROUP, TAG, Projection::AllOrKeys)));
+    let mut specs = vec![TableSpec { stream, ttl: ttl.clone(), ..events }, TableSpec { ttl, ..tags }, table(&options.states, None)];
     // Where the number of shards, or the index, is recorded. For states of ours alone it is made when the first is written.
     if options.shards > 1 || options.feed == FeedMode::Streams {
         specs.push(crate::side::spec(&options.side));
