@@ -20,6 +20,7 @@ mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
 mod tap;
+mod versions;
 mod window;
 mod wire;
 

@@ -336,6 +336,11 @@ impl Sekiban {
 
     /// Where a tag stands, with the number of its events.
     pub(super) async fn stand(&self, op: &Op, tag: &Tag) -> Result<Stand> {
+        Ok(self.stand_and_row(op, tag).await?.0)
+    }
+
+    /// The same, with its last row.
+    pub(super) async fn stand_and_row(&self, op: &Op, tag: &Tag) -> Result<(Stand, Option<TagRow>)> {
         let (head, row) = self.head_and_last(op, tag).await?;
         let end = match (&row, head) {
             (None, None) => End::default(),
@@ -349,7 +354,7 @@ impl Sekiban {
             (None, Some(head)) => End::default().counting(head.cnt),
             (Some(_), None) => unreachable!("a row without a head is behind it"),
         };
-        Ok(Stand { head, end })
+        Ok((Stand { head, end }, row))
     }
 
     /// The same for a tag that is held and not written: nobody needs its number, and to count rows without a head is to read them all.
@@ -361,7 +366,9 @@ impl Sekiban {
     async fn head_and_last(&self, op: &Op, tag: &Tag) -> Result<(Option<Head>, Option<TagRow>)> {
         let mut head = self.known_head(op, tag).await?;
         let mut row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
-        if row.as_ref().is_some_and(|row| is_behind(head, row.at)) {
+        // The row above the head is another's, or the head has moved since it was remembered; below it, what was there has expired, and so may have
+        // what came since.
+        if row.as_ref().map(|row| row.at) != head.map(|head| head.pos) {
             head = self.head(op, tag, Freshness::Strong).await?;
             row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
         }
@@ -383,13 +390,7 @@ impl Sekiban {
             let stands = try_join_all(stands).await?;
             let still = boundary.seen.values().zip(&stands).all(|(end, stand)| end.id() == stand.end.id());
             if still {
-                // Rows that have expired were read, and are in the model.
-                let stands = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| {
-                    let counted = stand.end.id().is_some() && written.contains_key(tag);
-                    let end = if counted { end.counting(stand.end.count) } else { *end };
-                    (tag.clone(), Stand { end, ..stand })
-                });
-                return Ok(stands.collect());
+                return Ok(as_judged(boundary, stands, written));
             }
             let (met, seen) = self.read_covers(op, boundary.query, &boundary.seen).await?;
             let gone = seen == boundary.seen;
@@ -400,8 +401,7 @@ impl Sekiban {
             }
             if gone {
                 // The last row that was read is not there any more: expired, or removed. Nothing is new.
-                let stands = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| (tag.clone(), Stand { end: *end, ..stand }));
-                return Ok(stands.collect());
+                return Ok(as_judged(boundary, stands, written));
             }
         }
         Err(Error::unavailable(Reason::Throttled, "the tags of the condition kept moving"))
@@ -521,6 +521,16 @@ impl Sekiban {
         }
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
+}
+
+/// Where the tags of a condition stand, nothing new being on them. Rows that have expired were read, and are in the model; the number of a tag that is
+/// written goes on from the head's, so that none is told twice.
+fn as_judged(boundary: &Boundary<'_>, stands: Vec<Stand>, written: &BTreeMap<Tag, Vec<usize>>) -> BTreeMap<Tag, Stand> {
+    let judged = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| {
+        let end = if written.contains_key(tag) { end.counting(stand.end.count) } else { *end };
+        (tag.clone(), Stand { end, ..stand })
+    });
+    judged.collect()
 }
 
 /// Whether a place stands behind a head: Sekiban wrote it, which moves none.

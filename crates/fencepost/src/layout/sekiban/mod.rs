@@ -322,7 +322,7 @@ impl Sekiban {
             heads.clear();
         }
         let known = heads.entry(tag.clone()).or_insert(head);
-        if known.pos <= head.pos {
+        if (known.pos, known.cnt) <= (head.pos, head.cnt) {
             *known = head;
         }
     }

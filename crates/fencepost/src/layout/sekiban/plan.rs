@@ -232,7 +232,9 @@ fn as_seen(head: Option<Head>) -> Terms {
     match head {
         None => Terms::when("attribute_not_exists(#h)"),
         Some(head) => {
-            Terms::when("#p = :s AND attribute_not_exists(#g)").name("#p", POS).name("#g", PENDING).value(":s", text(head.pos.to_string()))
+            // The count as well: a repair may set it, and who has read it before would set it back.
+            let terms = Terms::when("#p = :s AND #c = :n AND attribute_not_exists(#g)").name("#p", POS).name("#c", CNT).name("#g", PENDING);
+            terms.value(":s", text(head.pos.to_string())).value(":n", number(head.cnt))
         }
     }
 }

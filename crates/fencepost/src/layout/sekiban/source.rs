@@ -65,8 +65,8 @@ impl Sekiban {
         let views: Vec<_> = stream::iter(views.collect::<Vec<_>>()).buffered(self.options().reads).try_collect().await?;
         let mut covers = known.clone();
         let mut rows = Vec::new();
-        for (end, (found, _)) in covers.values_mut().zip(views) {
-            *end = end.behind(&found);
+        for (end, (found, head)) in covers.values_mut().zip(views) {
+            *end = end.reached(&found, head);
             rows.extend(found);
         }
         rows.sort_by(|a, b| (a.at, &a.event).cmp(&(b.at, &b.event)));
