@@ -36,6 +36,8 @@ pub(super) struct Run<'a> {
     pub(super) once: bool,
     /// Pieces staged, where it is too large for one transaction.
     pub(super) pieces: Option<u64>,
+    /// How often pieces under its id were collected, as far as is known: those that are staged next are called by it.
+    pub(super) buried: u64,
     pub(super) ttl: Option<u64>,
     /// First ticks of the tries so far.
     pub(super) tried: Vec<u64>,
@@ -56,6 +58,7 @@ impl<'a> Run<'a> {
             boundary: None,
             once,
             pieces: None,
+            buried: 0,
             ttl: None,
             tried: Vec::new(),
             began: None,
@@ -121,7 +124,7 @@ impl Sekiban {
             run.tried.clone_from(&began.tried);
             run.began = Some(began);
         }
-        let mut done = self.settle_or_try(op, append, &mut run).await;
+        let mut done = Box::pin(self.settle_or_try(op, append, &mut run)).await;
         // While a try is in doubt, what is in its way may be itself, or have come behind it. A try that is not there once its heads have moved
         // never will be.
         if run.doubt
@@ -168,17 +171,18 @@ impl Sekiban {
                 );
             }
             // Before anything is staged: what is there under the caller's id is the answer.
-            if run.once
-                && run.began.is_none()
-                && let Some(record) = self.record(op, run.intent.commit).await?
-            {
-                return self.met_record(op, run, &record).await;
+            if run.once && run.began.is_none() {
+                let (record, buried) = self.record_or_grave(op, run.intent.commit).await?;
+                if let Some(record) = record {
+                    return self.met_record(op, run, &record).await;
+                }
+                run.buried = buried;
             }
             if run.intent.is_given() {
                 // Its first event is published with it: by that another of the same is met.
                 self.check_items(run, BESIDE_HEADS + 1)?;
             } else {
-                run.pieces = Some(self.stage(op, &run.intent).await?);
+                run.pieces = Some(self.stage(op, &run.intent, run.buried).await?);
             }
         }
         for attempt in 0u32.. {
@@ -198,7 +202,7 @@ impl Sekiban {
                     return Ok(done);
                 }
                 if run.pieces.is_none() {
-                    run.pieces = Some(self.stage(op, &run.intent).await?);
+                    run.pieces = Some(self.stage(op, &run.intent, run.buried).await?);
                 }
             }
             let above = stands.values().map(Stand::ticks).max().unwrap_or(0);
@@ -208,7 +212,7 @@ impl Sekiban {
             let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: None };
             let record = run.pieces.or(run.once.then_some(0));
             let tables = Tables { events: &self.options().events, tags: &self.options().tags };
-            let this = Try { intent: &run.intent, tables, stamp, ticks, stands: &stands, record };
+            let this = Try { intent: &run.intent, tables, stamp, ticks, stands: &stands, record, buried: run.buried };
             let writes = match run.pieces {
                 Some(pieces) => this.publication(pieces, self.options().transaction_items)?,
                 None => this.whole()?,
@@ -309,7 +313,7 @@ impl Sekiban {
         // With the mark of a staged commit, which an event may have to bear.
         let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: Some(run.intent.commit) };
         let tables = Tables { events: &self.options().events, tags: &self.options().tags };
-        let this = Try { intent: &run.intent, tables, stamp, ticks: 0, stands: &stands, record: run.once.then_some(0) };
+        let this = Try { intent: &run.intent, tables, stamp, ticks: 0, stands: &stands, record: run.once.then_some(0), buried: 0 };
         Ok(!fits(&this.whole()?, self.options().transaction_items))
     }
 

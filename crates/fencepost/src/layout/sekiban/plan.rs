@@ -108,6 +108,8 @@ pub(super) struct Try<'a> {
     pub(super) stands: &'a BTreeMap<Tag, Stand>,
     /// Whether the commit gets a record, and how many pieces of it are staged.
     pub(super) record: Option<u64>,
+    /// How often pieces under its id were collected.
+    pub(super) buried: u64,
 }
 
 pub(super) const DIGEST: &str = "digest";
@@ -123,6 +125,11 @@ pub(super) const SHARDS: &str = "shards";
 /// When its rows expire; the record itself does not.
 pub(super) const ROWS_TTL: &str = "rowsTtl";
 pub(super) const RECORD: &str = "COMMIT";
+/// Where a record would be, of a commit whose pieces were collected: how often. Nothing was recorded under its id, and something may be yet; but what was
+/// staged before is gone, and is not published any more.
+pub(super) const GRAVE: &str = "grave";
+/// Of a record: how often pieces had been collected when its own were staged.
+pub(super) const BURIED: &str = "buried";
 
 impl Try<'_> {
     /// All of it as one transaction: events, their rows, heads and checks, the record.
@@ -145,7 +152,7 @@ impl Try<'_> {
         }
         self.heads(&mut writes);
         if let Some(0) = self.record {
-            writes.push((Part::Record, Write::PutNew { table: self.tables.events.into(), item: self.record_item(0) }));
+            writes.push((Part::Record, self.put_record(0)));
         }
         Ok(writes)
     }
@@ -156,10 +163,7 @@ impl Try<'_> {
         let events = || self.tables.events.to_owned();
         let mut open = super::item::key(self.stamp.keys.open_commits(), self.intent.commit.to_string());
         open.insert(TICKS.into(), number(self.first_given().unwrap_or(self.ticks)));
-        let mut writes = vec![
-            (Part::Record, Write::PutNew { table: events(), item: self.record_item(pieces) }),
-            (Part::Open, Write::Put { table: events(), item: open }),
-        ];
+        let mut writes = vec![(Part::Record, self.put_record(pieces)), (Part::Open, Write::Put { table: events(), item: open })];
         self.heads(&mut writes);
         if self.intent.is_given()
             && writes.len() < most
@@ -199,6 +203,10 @@ impl Try<'_> {
         Write::Update { table: self.tables.tags.into(), key: self.stamp.keys.head(tag.as_str()), update, condition: terms }
     }
 
+    fn put_record(&self, pieces: u64) -> Write {
+        put_over_grave(self.tables.events, self.record_item(pieces), self.buried)
+    }
+
     fn record_item(&self, pieces: u64) -> Item {
         let mut item = self.stamp.keys.commit(self.intent.commit, RECORD);
         item.insert(DIGEST.into(), binary(self.intent.digest));
@@ -211,6 +219,9 @@ impl Try<'_> {
         item.insert(SHARDS.into(), number(self.stamp.shards.into()));
         if let Some(ttl) = self.stamp.ttl {
             item.insert(ROWS_TTL.into(), number(ttl));
+        }
+        if self.buried > 0 {
+            item.insert(BURIED.into(), number(self.buried));
         }
         if pieces > 0 {
             item.insert(PIECES.into(), number(pieces));
@@ -250,6 +261,17 @@ fn check(table: &str, key: Item, head: Option<Head>) -> Write {
 pub(super) fn bump(table: &str, key: Item, seen: Option<Head>, to: Head) -> Write {
     let terms = as_seen(seen).name("#p", POS).name("#c", CNT).value(":c", number(to.cnt)).value(":p", text(to.pos.to_string()));
     Write::Update { table: table.into(), key, update: "SET #p = :p, #c = :c".into(), condition: terms }
+}
+
+/// Puts an item where a commit's record goes, if nothing is there; where pieces were collected so often, over what says so.
+pub(super) fn put_over_grave(table: &str, item: Item, buried: u64) -> Write {
+    match buried {
+        0 => Write::PutNew { table: table.into(), item },
+        n => {
+            let values = Item::from([(":n".into(), number(n))]);
+            Write::PutIf { table: table.into(), item, condition: format!("{GRAVE} = :n"), values }
+        }
+    }
 }
 
 /// Clears a head of a commit that is finished.
