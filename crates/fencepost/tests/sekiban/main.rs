@@ -6,6 +6,7 @@
 #[path = "../bare_sdk/mod.rs"]
 mod bare_sdk;
 mod bucket;
+mod chunked;
 mod doubts;
 mod following;
 mod golden;

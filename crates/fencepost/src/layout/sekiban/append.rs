@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 
+use super::chunked::stands_behind;
 use super::item::{self, Head, Stamp, TagRow};
 use super::plan::{Intent, Part, Stand, TABLE_HASH, Tables, Try, fits};
 use super::suid::SortableId;
@@ -456,11 +457,10 @@ impl Sekiban {
         let Some(fixed) = &run.intent.fixed else { return Ok(false) };
         let tags = run.intent.tags();
         let below = |(tag, indexes): (&Tag, &Vec<usize>)| {
-            let stand = stands.get(tag)?;
-            let last = stand.end.id().max(stand.head.map(|head| head.pos))?;
-            indexes.iter().find(|n| fixed[**n] <= last).map(|n| (fixed[*n], tag.clone(), last))
+            let refused = indexes.iter().find_map(|n| stands_behind(fixed[*n], tag, stands.get(tag)?).err());
+            refused.map(|refused| (refused, tag.clone()))
         };
-        let Some((at, tag, last)) = tags.iter().find_map(below) else { return Ok(false) };
+        let Some((refused, tag)) = tags.iter().find_map(below) else { return Ok(false) };
         let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
         let before = run.intent.there.len();
         for barred in [false, true] {
@@ -478,8 +478,7 @@ impl Sekiban {
                 return Ok(true);
             }
         }
-        let why = format!("{at} does not stand behind {last}, the last of tag {tag}: events are recorded in order");
-        Err(Refused::Malformed { what: "sortable unique id", why }.into())
+        Err(refused)
     }
 
     /// A large commit's events are not looked at one by one when they are published: where all are there it is done, and some are refused before.
