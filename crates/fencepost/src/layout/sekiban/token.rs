@@ -61,6 +61,10 @@ impl End {
     pub(super) fn sort_key(&self) -> Option<String> {
         self.last.map(|last| sort_key(last.at, &last.event.to_string()))
     }
+    /// Whether a row of the tag was read.
+    pub(super) fn passed(&self, row: &TagRow) -> bool {
+        self.covers(row.at, &row.event.parse().unwrap_or(Uuid::max()))
+    }
     /// Whether an event that stands here on the tag was read.
     pub(super) fn covers(&self, at: SortableId, event: &Uuid) -> bool {
         self.last.is_some_and(|last| (at, event) <= (last.at, &last.event))
