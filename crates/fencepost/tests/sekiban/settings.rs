@@ -50,6 +50,8 @@ async fn the_sizes_of_requests_are_those_of_the_settings() {
     append_many(&store, 25, &["a:1"]).await;
     let reads = async |settings: Settings| {
         let sekiban = opened(&bench, &tap, &settings).await.sekiban().expect("sekiban");
+        // Once, shards that nobody named are looked for.
+        sekiban.latest().await.expect("latest");
         tap.take();
         let all: Vec<_> = sekiban.all_since(None, None).try_collect().await.expect("all");
         let queries = tap.count("Query");

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Sekiban;
-use super::item::{self, EVENT_ID, HASH, Placed, RANGE, Stamp};
+use super::item::{self, ALL_KEY, EVENT_ID, HASH, Head, Placed, RANGE, Stamp};
+use super::plan::{TABLE_HASH, bump};
 use crate::dynamo::item::{Attributes, Item, text};
 use crate::dynamo::{Freshness, Op};
 use crate::error::Result;
@@ -39,13 +40,15 @@ impl Sekiban {
     }
 
     async fn verify_events(&self, op: &Op, progress: &(dyn Fn(u64) + Send + Sync), repair: bool, report: &mut Verified) -> Result<()> {
+        let shards = self.shards_known(op).await?;
+        let partitions = std::iter::once(None).chain((0..shards).map(Some)).map(|shard| self.keys().all_events(shard)).collect();
         let mut start = None;
         loop {
             let (items, next) = self.dynamo().scan_page(op, &self.options().events, start).await?;
             report.items += items.len() as u64;
             let ours = |item: &&Item| self.keys().owns(item) && item.text(RANGE).is_ok_and(|sk| sk.starts_with("EVENT#"));
             for items in items.iter().filter(ours).collect::<Vec<_>>().chunks(AT_ONCE) {
-                self.verify_rows_of(op, items, repair, report).await?;
+                self.verify_rows_of(op, items, &partitions, repair, report).await?;
             }
             progress(report.items);
             match next {
@@ -55,10 +58,21 @@ impl Sekiban {
         }
     }
 
-    /// That each of these events has a row on each of its tags.
-    async fn verify_rows_of(&self, op: &Op, items: &[&Item], repair: bool, report: &mut Verified) -> Result<()> {
+    /// That each of these events is in the index where it is looked for, and has a row on each of its tags.
+    async fn verify_rows_of(
+        &self,
+        op: &Op,
+        items: &[&Item],
+        partitions: &BTreeSet<String>,
+        repair: bool,
+        report: &mut Verified,
+    ) -> Result<()> {
         let mut wanted = BTreeMap::new();
         for item in items {
+            if let Some(partition) = item.text(ALL_KEY).ok().filter(|partition| !partitions.contains(*partition)) {
+                let problem = format!("it is in partition {partition} of the index, which is not read: open with shards=");
+                report.findings.push(Finding { item: item::describe(item), problem });
+            }
             let stored = match item::stored(item) {
                 Ok(stored) => stored,
                 Err(error) => {
