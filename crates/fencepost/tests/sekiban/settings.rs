@@ -278,3 +278,25 @@ async fn the_side_table_is_made_and_printed_where_it_is_needed() {
     let printed = Store::builder(url).expect("url").tables().print(fencepost::Format::Terraform, &Default::default()).expect("prints");
     assert!(printed.contains("Sekiban-side"), "{printed}");
 }
+
+/// Releases to 10.22 put their blobs beside the prefix: they may be read wherever they are, and are written and deleted under the prefix alone.
+#[test]
+fn blobs_are_readable_wherever_sekiban_put_them() {
+    let settings = json!({ "S3BlobStorage": { "BucketName": "shots", "Prefix": "projections" } });
+    let settings = Settings::from_json(&settings.to_string()).expect("settings");
+    let builder = Store::builder("dynamodb://eu-west-1/Sekiban?layout=sekiban").expect("url").settings(&settings).expect("settings");
+    for (role, policy) in builder.tables().iam(&fencepost::TableOptions::default(), &fencepost::Scope::default()) {
+        let policy: serde_json::Value = serde_json::from_str(&policy).expect("json");
+        let may = |action: &str| -> Vec<String> {
+            let statements = policy["Statement"].as_array().expect("statements").iter();
+            let of = statements.filter(|statement| statement["Action"].as_array().expect("actions").iter().any(|of| of == action));
+            of.flat_map(|statement| statement["Resource"].as_array().expect("resources"))
+                .filter_map(|on| on.as_str())
+                .map(str::to_owned)
+                .collect()
+        };
+        assert_eq!(may("s3:GetObject"), ["arn:aws:s3:::shots/*"], "{role:?}");
+        let changes = [may("s3:PutObject"), may("s3:DeleteObject")].concat();
+        assert!(changes.iter().all(|on| on == "arn:aws:s3:::shots/projections/*"), "{role:?}: {changes:?}");
+    }
+}
