@@ -214,6 +214,7 @@ async fn a_row_that_outlives_its_event_is_passed_over_once_it_has_expired() {
     use fencepost::{LoadOptions, StreamName};
     let bench = Bench::embedded();
     let env = Env::seeded(1);
+    env.set_clock(id("063921792785123400000144769402").timestamp());
     let store = open(bench.builder("").env(env.clone())).await;
     let sekiban = store.sekiban().expect("sekiban");
     let expires = env.now() + Duration::from_secs(60);

@@ -210,6 +210,13 @@ impl Sekiban {
             self.check_clock()?;
             let now = self.dynamo().env().now();
             let ticks = self.0.ticks.take(now, above, run.intent.events.len() as u64)?;
+            if run.intent.fixed.is_none() && self.is_ahead(SortableId::at_ticks(ticks)) {
+                metrics::counter!("fencepost_sekiban_ids_ahead_total").increment(run.intent.events.len() as u64);
+                tracing::warn!(
+                    ticks,
+                    "new events stand in the future: an id that was read is ahead of the clock, and they have to stand behind it"
+                );
+            }
             let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: None };
             let record = run.pieces.or(run.once.then_some(0));
             let tables = Tables { events: &self.options().events, tags: &self.options().tags };
