@@ -143,3 +143,102 @@ async fn a_version_does_not_go_back_when_rows_expire() {
     let token = streams.load(&name(), LoadOptions::default()).await.expect("load").token;
     assert_eq!(streams.append(&name(), Step::new([event("8", &[])]).expect(Expect::Token(token))).await.expect("append").version, Some(8));
 }
+
+/// The newest event of a long stream costs that event, not a page of them.
+#[tokio::test]
+async fn a_limit_is_pushed_down_to_the_rows_and_their_events() {
+    let bench = Bench::embedded();
+    let tap = crate::tap::Tap::on(bench.http());
+    let streams = open(bench.builder("").http_client(tap.http_client())).await.streams();
+    streams.append(&name(), Step::new((0..40).map(|n| event(&n.to_string(), &[])))).await.expect("append");
+    for (options, label) in [(StreamReadOptions::default().backwards(), "39"), (StreamReadOptions::default(), "0")] {
+        tap.take();
+        assert_eq!(versions(&*streams, options.limit(1)).await[0].0, label);
+        let asked = tap.take();
+        let rows = asked.iter().filter(|call| call.api == "Query" && call.request["Select"] != "COUNT");
+        assert!(rows.map(|call| call.answer["Count"].as_u64().expect("a count")).sum::<u64>() <= 3, "{label}: rows");
+        let events = asked.iter().filter(|call| call.api == "BatchGetItem");
+        let events = events.map(|call| call.request["RequestItems"]["SekibanEvents"]["Keys"].as_array().map_or(0, Vec::len));
+        assert!(events.sum::<usize>() <= 2, "{label}: events");
+    }
+}
+
+/// Sekiban's older hosts write ids in capitals: the last event is found by its row, as all others are.
+#[tokio::test]
+async fn the_latest_event_is_found_whichever_way_its_id_is_written() {
+    let bench = Bench::new();
+    let streams = bench.store("").await.streams();
+    let id = Uuid::from_u128(0xabcdef);
+    crate::indexed::sekiban_writes(&bench, "default", crate::indexed::now_id(), &id, "loud", &["a:1"]).await;
+    for table in ["SekibanEvents", "SekibanTags"] {
+        for item in bench.dump(table).await {
+            let key: Item = item.iter().filter(|(name, _)| *name == "pk" || *name == "sk").map(|(n, v)| (n.clone(), v.clone())).collect();
+            bench.client.delete_item().table_name(bench.table(table)).set_key(Some(key)).send().await.expect("removed");
+            let loud = |value: AttributeValue| match value {
+                AttributeValue::S(text) => AttributeValue::S(text.replace(&id.to_string(), &id.to_string().to_uppercase())),
+                other => other,
+            };
+            bench.put(table, item.into_iter().map(|(name, value)| (name, loud(value))).collect()).await;
+        }
+    }
+    let latest = streams.load(&name(), LoadOptions::default().latest()).await.expect("load");
+    assert_eq!((labels(&latest.events), latest.version), (vec!["loud".to_owned()], 1));
+}
+
+/// What `verify` finds of a late row, a repair ends: the head counts it from then on, and nobody who loaded before passes for one who loaded after.
+#[tokio::test]
+async fn a_repair_counts_rows_that_came_late_or_without_a_head() {
+    let bench = Bench::new();
+    let streams = with_a_late_row(&bench).await;
+    let store = bench.store("").await;
+    assert_eq!(store.verify(&|_| ()).await.expect("verify").findings.len(), 1);
+    let stale = streams.load(&name(), LoadOptions::default()).await.expect("load").version;
+    store.repair(&|_| ()).await.expect("repair");
+    assert_eq!(store.verify(&|_| ()).await.expect("verify").findings, vec![]);
+    let repaired = streams.load(&name(), LoadOptions::default()).await.expect("load");
+    assert_eq!((stale, repaired.version), (5, 6));
+    assert_eq!(repaired.events.iter().map(|event| event.version).collect::<Vec<_>>(), (1..=6).map(Some).collect::<Vec<_>>());
+    let blind = streams.append(&name(), Step::new([event("blind", &[])]).expect(Expect::Version(stale))).await;
+    assert!(matches!(blind, Err(Error::Conflict(_))), "{blind:?}");
+    // Above the head.
+    crate::indexed::sekiban_writes(&bench, "default", crate::indexed::now_id(), &Uuid::from_u128(78), "above", &["a:1"]).await;
+    assert_eq!(store.verify(&|_| ()).await.expect("verify").findings.len(), 1);
+    store.repair(&|_| ()).await.expect("repair");
+    assert_eq!(store.verify(&|_| ()).await.expect("verify").findings, vec![]);
+}
+
+/// Who has read a head before a repair set its count does not set it back.
+#[tokio::test]
+async fn an_append_that_is_on_its_way_does_not_undo_a_repair() {
+    let bench = Bench::embedded();
+    with_a_late_row(&bench).await;
+    let between = Faults::new(bench.http(), 1);
+    let gate = Gate::new();
+    between.script(Rule::on("TransactWriteItems").nth(1).pause_before(&gate));
+    let slow = open(bench.builder("").timeouts(PATIENT).http_client(between.http_client())).await.streams();
+    let writer = tokio::spawn(async move { slow.append(&name(), Step::new([event("slow", &[])])).await });
+    gate.reached(1).await;
+    bench.store("").await.repair(&|_| ()).await.expect("repair");
+    gate.open();
+    assert_eq!(writer.await.expect("joins").expect("appends").version, Some(7));
+}
+
+/// The counter of rows without a head counts rows: each once, however often they are looked at.
+#[tokio::test]
+async fn rows_without_a_head_are_counted_once() {
+    let counted = crate::tap::Counted::default();
+    let _here = metrics::set_default_local_recorder(&counted);
+    let bench = Bench::new();
+    let store = bench.store("").await;
+    let streams = store.streams();
+    for n in 0..3u128 {
+        crate::indexed::sekiban_writes(&bench, "default", crate::indexed::now_id(), &Uuid::from_u128(n), "theirs", &["a:1"]).await;
+    }
+    for _ in 0..3 {
+        versions(&*streams, StreamReadOptions::default().backwards()).await;
+        store.verify(&|_| ()).await.expect("verify");
+    }
+    streams.append(&name(), Step::new([event("mine", &[])])).await.expect("append");
+    streams.append(&name(), Step::new([event("mine", &[])])).await.expect("append");
+    assert_eq!(counted.of("fencepost_sekiban_rows_without_head_total"), 3);
+}

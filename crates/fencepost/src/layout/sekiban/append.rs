@@ -358,7 +358,6 @@ impl Sekiban {
             (None, None) => End::default(),
             (Some(row), head) if is_behind(head, row.at) => {
                 let behind = self.count_rows(op, tag.as_str(), head.map(|head| head.pos), None).await?;
-                metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(behind);
                 End::default().behind(std::slice::from_ref(row)).counting(head.map_or(0, |head| head.cnt) + behind)
             }
             (Some(row), Some(head)) => End::default().behind(std::slice::from_ref(row)).counting(head.cnt),
@@ -424,6 +423,7 @@ impl Sekiban {
         for (tag, indexes) in run.intent.tags() {
             let stand = stands.get(&tag).copied().unwrap_or_default();
             let end = run.intent.end(ticks, &indexes, &stand);
+            stand.count_passed();
             run.ends.insert(tag.clone(), end.count);
             moved.insert(tag, end);
         }

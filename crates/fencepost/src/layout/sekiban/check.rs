@@ -6,7 +6,7 @@ use super::Sekiban;
 use super::item::{self, ALL_KEY, EVENT_ID, HASH, Head, Placed, RANGE, Stamp};
 use super::plan::{TABLE_HASH, bump};
 use crate::dynamo::item::{Attributes, Item, text};
-use crate::dynamo::{Freshness, Op};
+use crate::dynamo::{Freshness, Op, Outcome};
 use crate::error::Result;
 use crate::event::Tag;
 use crate::layout::{Finding, Verified};
@@ -15,7 +15,7 @@ use crate::layout::{Finding, Verified};
 const AT_ONCE: usize = 500;
 
 impl Sekiban {
-    /// Reads both tables once. With `repair`, rows that are missing are put again, from their events: nothing is ever deleted.
+    /// Reads both tables once. With `repair`, rows that are missing are put again, from their events, and heads count what is there: nothing is ever deleted.
     pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync), repair: bool) -> Result<Verified> {
         let op = self.dynamo().long_op();
         if repair {
@@ -33,7 +33,7 @@ impl Sekiban {
                 .push(Finding { item: format!("commit {commit}"), problem: format!("published, and not all in rows yet: {done}") });
         }
         self.verify_events(&op, progress, repair, &mut report).await?;
-        self.verify_tags(&op, progress, &mut report).await?;
+        self.verify_tags(&op, progress, repair, &mut report).await?;
         report.findings.sort_by(|a, b| (&a.item, &a.problem).cmp(&(&b.item, &b.problem)));
         report.units = op.units();
         Ok(report)
@@ -112,7 +112,7 @@ impl Sekiban {
         Ok(())
     }
 
-    async fn verify_tags(&self, op: &Op, progress: &(dyn Fn(u64) + Send + Sync), report: &mut Verified) -> Result<()> {
+    async fn verify_tags(&self, op: &Op, progress: &(dyn Fn(u64) + Send + Sync), repair: bool, report: &mut Verified) -> Result<()> {
         let mut start = None;
         loop {
             let (items, next) = self.dynamo().scan_page(op, &self.options().tags, start).await?;
@@ -121,7 +121,7 @@ impl Sekiban {
             for item in items.iter().filter(|item| self.keys().owns(item)) {
                 let Ok(pk) = item.text(HASH) else { continue };
                 if let Some(tag) = self.keys().rest(pk).strip_prefix("HEAD#") {
-                    self.verify_head(op, tag, item, report).await?;
+                    self.verify_head(op, tag, item, repair, report).await?;
                 } else if self.keys().rest(pk).starts_with("TAG#") {
                     match item::tag_row(item) {
                         Ok(row) => rows.push((item::describe(item), row)),
@@ -150,23 +150,37 @@ impl Sekiban {
         }
     }
 
-    /// Rows above a head, or more of them than it counts, are of a writer that bumps no head.
-    async fn verify_head(&self, op: &Op, tag: &str, item: &Item, report: &mut Verified) -> Result<()> {
+    /// Rows above a head, or more of them than it counts, are of a writer that bumps no head. A repair moves the head, or sets its count. Fewer of them may
+    /// have expired: they are not told from others that are gone.
+    async fn verify_head(&self, op: &Op, tag: &str, item: &Item, repair: bool, report: &mut Verified) -> Result<()> {
         let mut finding = |problem: String| report.findings.push(Finding { item: item::describe(item), problem });
-        let head = match (item::head(item), Tag::new(tag)) {
-            (Ok(head), Ok(_)) => head,
+        let (head, named) = match (item::head(item), Tag::new(tag)) {
+            (Ok(head), Ok(named)) => (head, named),
             (Err(error), _) | (_, Err(error)) => {
                 finding(error.to_string());
                 return Ok(());
             }
         };
         let above = self.count_rows(op, tag, Some(head.pos), None).await?;
-        let all = self.count_rows(op, tag, None, None).await?;
         if above > 0 {
-            metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(above);
-            finding(format!("{above} rows stand above it: somebody who bumps no head writes this tag, and nothing fences that"));
-        } else if all > head.cnt {
-            finding(format!("it counts {} events, and there are {all} rows: some came late, from somebody who bumps no head", head.cnt));
+            let done = if repair { "it was moved there" } else { "somebody who bumps no head writes this tag, and nothing fences that" };
+            finding(format!("{above} rows stand above it: {done}"));
+            if repair {
+                self.catch_head_up(op, &named).await?;
+            }
+        }
+        let Some(head) = (if above > 0 && repair { self.head(op, &named, Freshness::Strong).await? } else { Some(head) }) else {
+            return Ok(());
+        };
+        let rows = self.count_rows(op, tag, None, Some(head.pos)).await?;
+        if rows > head.cnt {
+            let (cnt, to) = (head.cnt, Head { cnt: rows, ..head });
+            // Unless somebody has moved it meanwhile: then the next repair does.
+            let write = bump(&self.options().tags, self.keys().head(tag), Some(head), to);
+            let set = repair && matches!(self.dynamo().write(op, TABLE_HASH, vec![write]).await?, Outcome::Done);
+            self.heads().remove(&named);
+            let done = if set { ", and its count was set" } else { "" };
+            finding(format!("it counts {cnt} events, and there are {rows} rows: some came late, from somebody who bumps no head{done}"));
         }
         Ok(())
     }

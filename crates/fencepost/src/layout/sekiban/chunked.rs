@@ -221,6 +221,7 @@ impl Sekiban {
             let head = Head { pos, cnt: stand.end.count, pending: None };
             let write = bump(&self.options().tags, self.keys().head(tag.as_str()), stand.head, head);
             if let Outcome::Done = self.dynamo().write(op, TABLE_HASH, vec![write]).await? {
+                stand.count_passed();
                 self.remember(tag, head);
                 return Ok(head.cnt);
             }

@@ -80,6 +80,11 @@ pub(super) struct Stand {
 }
 
 impl Stand {
+    /// A head is moved over rows that none counted: from here on it does.
+    pub(super) fn count_passed(&self) {
+        let passed = self.end.count.saturating_sub(self.head.map_or(0, |head| head.cnt));
+        metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(passed);
+    }
     /// The last tick that anything on it has.
     pub(super) fn ticks(&self) -> u64 {
         let head = self.head.map_or(0, |head| head.pos.ticks());

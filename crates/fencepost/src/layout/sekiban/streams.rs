@@ -236,7 +236,7 @@ impl Sekiban {
                 let numbered = rows.map(|rows| {
                     let number = |row: TagRow| {
                         *so_far += 1;
-                        (row, if backwards { numbers.from_the_end(*so_far) } else { numbers.of(*so_far) })
+                        (row, if backwards { numbers.counted_back(*so_far) } else { numbers.of(*so_far) })
                     };
                     rows.into_iter().map(number).filter(|(_, version)| wanted(*version)).collect::<Vec<_>>()
                 });
@@ -271,7 +271,7 @@ impl Numbers {
         (nth + self.last).saturating_sub(self.rows).max(1)
     }
     /// Of the nth row from the end, from 1 on.
-    fn from_the_end(self, nth: u64) -> u64 {
+    fn counted_back(self, nth: u64) -> u64 {
         (self.last + 1).saturating_sub(nth).max(1)
     }
 }
