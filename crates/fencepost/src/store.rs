@@ -47,7 +47,8 @@ impl Store {
         let create = url.is_local();
         let file = url.param("settings").map(str::to_owned);
         let builder = Builder { connect: Connect::to(url.place.clone()), choice, create, refused: None, url };
-        match file {
+        match file.as_deref() {
+            Some("env") => builder.settings(&Settings::from_this_process()?),
             Some(file) => builder.settings(&Settings::from_file(file)?),
             None => Ok(builder),
         }
@@ -259,7 +260,7 @@ impl Builder {
     /// Opens by Sekiban's own settings; what the URL says goes before. Refused where they say another place than the URL, and on other layouts.
     ///
     /// As published, missing tables are made on opening unless `AutoCreateTables` is off, and reads that decide nothing are a moment old
-    /// unless `UseConsistentReads` is on. `settings=FILE` in the URL is the same.
+    /// unless `UseConsistentReads` is on. `settings=FILE` in the URL is the same, and `settings=env` takes them from the environment alone.
     pub fn settings(mut self, settings: &Settings) -> Result<Self> {
         let Choice::Sekiban(options) = &mut self.choice else {
             self.refused = Some(("Sekiban's settings", "only layout=sekiban has them"));

@@ -103,6 +103,15 @@ fn settings_that_cannot_be_meant_are_refused_and_a_bucket_is_in_rights_and_defin
     run(&["--store", "memory:", "projections", "gc"]).fails(2);
 }
 
+/// A container has no file, and the same settings in its environment.
+#[test]
+fn settings_may_come_from_the_environment_alone() {
+    let folder = tempfile::tempdir().expect("folder");
+    let url = format!("file:{}?layout=sekiban&settings=env", folder.path().join("s.db").display());
+    let output = fencepost().env("DynamoDb__WriteShardCount", "4").args(["--store", &url, "stats", "-o", "json"]).output().expect("runs");
+    assert_eq!(Ran(output).ok().lines()[0]["settings"]["shards"], "4");
+}
+
 /// A commit whose writer died before its rows: found by `verify`, mended by `--repair`, and told as mended.
 #[test]
 fn what_a_repair_has_mended_is_told_as_mended() {

@@ -227,11 +227,17 @@ fn losses(from: &Party, to: &Party) -> Vec<Loss> {
     let mut losses = Vec::new();
     let mut lost = |what, why: &str| losses.push(Loss { what, why: why.to_owned() });
     lost("recorded_at", "becomes the time of the copy; when an event was recorded at the source stays in its metadata, as `occurred`");
-    lost("positions, tokens", "belong to the source: the destination has its own, and they are read from it anew");
+    lost(
+        "positions, tokens",
+        "belong to the source, and so do the sortable unique ids of Sekiban: the destination has its own, and they are read from it anew",
+    );
     lost("commit ids", "become new ones: a command of before the copy, repeated by its key, is not recognised after it");
     lost("what is beside the log", "snapshots, folded states, checkpoints of consumers are not copied: they are folded and read anew");
-    if source.counted_positions && !destination.counted_positions {
-        lost("total order", "is kept within each tag only, since the destination has no one order of all its events");
+    if !destination.counted_positions {
+        lost(
+            "total order",
+            "is kept within each tag only: commits on other tags go to the destination side by side, and take their places there as they come",
+        );
     }
     if from.feed.is_none() && !source.counted_positions {
         lost("what comes meanwhile", "may be missed: without a feed the source is read by positions, and late ones may come before");

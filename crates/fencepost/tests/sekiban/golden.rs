@@ -236,3 +236,24 @@ async fn a_row_of_an_event_with_capitals_in_its_id_is_put_again_as_it_was() {
     assert_eq!(log.source(&Query::tag(&of).expect("query"), None).await.expect("can be read").events.len(), 1);
     assert_eq!(store.verify(&|_| ()).await.expect("verify").findings, vec![]);
 }
+
+/// Events that Sekiban wrote to shards, opened without saying so: told, instead of a feed without them, an empty copy and a count of none.
+#[tokio::test]
+async fn shards_that_are_not_read_are_told() {
+    let bench = Bench::new();
+    bench.store("").await;
+    bench.load(&golden("07")).await;
+    for more in ["", "&shards=2"] {
+        let store = bench.store(more).await;
+        let refused = |told: Error| assert!(told.to_string().contains("shards="), "{more}: {told}");
+        refused(store.feed().expect("feed").subscribe(From::Start, Query::all()).next().await.expect("never ends").expect_err("a feed"));
+        refused(store.sekiban().expect("sekiban").count(None).await.expect_err("a count"));
+        let all = store.sekiban().expect("sekiban");
+        refused(all.all_since(None, None).try_collect::<Vec<_>>().await.expect_err("all events"));
+        let found = store.verify(&|_| ()).await.expect("verify").findings;
+        assert!(found.iter().any(|finding| finding.problem.contains("shards=")), "{more}: {found:?}");
+    }
+    let store = bench.store("&shards=4").await;
+    assert_eq!(store.verify(&|_| ()).await.expect("verify").findings, vec![]);
+    assert_eq!(fed(&store).await.len(), items(&golden("07"), "SekibanEvents").len());
+}

@@ -204,3 +204,63 @@ async fn a_long_tag_is_not_read_again_by_every_append() {
     let counted = tap.take().into_iter().filter(|call| call.request["Select"] == "COUNT").count();
     assert_eq!(counted, 0, "a tag that is not written needs no count");
 }
+
+/// The last row that a token stands behind has expired and is gone: nothing is new, and a decision that appends nothing holds.
+#[tokio::test]
+async fn a_token_whose_last_row_has_expired_is_unchanged_until_something_comes() {
+    let bench = Bench::new();
+    let store = bench.store("").await;
+    let (log, sekiban) = (store.log().expect("log"), store.sekiban().expect("sekiban"));
+    let past = Env::system().now() - Duration::from_secs(60);
+    let at = |n: u64| SortableId::threshold(past + Duration::from_micros(n));
+    for n in 1..=2u64 {
+        let given = event(&n.to_string(), &["a:1"]).id(Uuid::from_u128(n.into()));
+        sekiban.write(&[(at(n), given)], WriteOptions::default().expire_at(past)).await.expect("write");
+    }
+    log.append(Append::new([event("b", &["b:1"])])).await.expect("append");
+    for query in [Query::tag("a:1").expect("query"), Query::tag("a:1").expect("query").or(Query::tag("b:1").expect("query"))] {
+        let token = log.source(&query, None).await.expect("source").token;
+        assert!(log.unchanged(&token).await.expect("asks").value);
+    }
+    let query = Query::tag("a:1").expect("query").or(Query::tag("b:1").expect("query"));
+    let token = log.source(&query, None).await.expect("source").token;
+    for n in [2, 1] {
+        crate::versions::expire(&bench, at(n), &Uuid::from_u128(n.into()), "a:1").await;
+        assert!(log.unchanged(&token).await.expect("asks").value, "{n}: nothing came");
+    }
+    log.append(Append::new([event("3", &["a:1"])])).await.expect("append");
+    assert!(!log.unchanged(&token).await.expect("asks").value, "something came");
+}
+
+/// One id from the future would put every later event of every process behind it: such a place is refused.
+#[tokio::test]
+async fn a_place_in_the_future_is_refused_at_the_door() {
+    for more in ["", "&large=chunked", "&feed=streams"] {
+        let bench = Bench::embedded();
+        let sekiban = bench.sekiban(more).await;
+        for at in [SortableId::MAX, SortableId::threshold(Env::system().now() + Duration::from_secs(60))] {
+            let refused = sekiban.write(&[(at, event("{}", &["a:1"]).id(Uuid::from_u128(1)))], WriteOptions::default()).await;
+            assert!(matches!(refused, Err(Error::Refused(Refused::Malformed { what: "sortable unique id", .. }))), "{more}: {refused:?}");
+            let refused = sekiban.append_if_unique("k", event("{}", &["a:1"]), Some(at)).await;
+            assert!(matches!(refused, Err(Error::Refused(Refused::Malformed { what: "sortable unique id", .. }))), "{more}: {refused:?}");
+        }
+        assert_eq!(bench.dump("SekibanEvents").await.len(), 0, "{more}");
+        let soon = (SortableId::threshold(Env::system().now() + Duration::from_secs(2)), event("{}", &["a:1"]).id(Uuid::from_u128(1)));
+        sekiban.write(&[soon], WriteOptions::default()).await.expect("clocks differ a little");
+    }
+}
+
+/// An id from the future that somebody else wrote: what has to stand behind it is counted, so that it is seen.
+#[tokio::test]
+async fn events_that_stand_in_the_future_are_counted() {
+    let counted = crate::tap::Counted::default();
+    let _here = metrics::set_default_local_recorder(&counted);
+    let bench = Bench::new();
+    let log = bench.store("").await.log().expect("log");
+    log.append(Append::new([event("now", &["a:1"])])).await.expect("append");
+    assert_eq!(counted.of("fencepost_sekiban_ids_ahead_total"), 0);
+    let ahead = SortableId::threshold(Env::system().now() + Duration::from_secs(3600));
+    crate::indexed::sekiban_writes(&bench, "default", ahead, &Uuid::from_u128(7), "theirs", &["a:1"]).await;
+    log.append(Append::new([event("behind", &["a:1"]), event("it", &["a:1"])])).await.expect("append");
+    assert_eq!(counted.of("fencepost_sekiban_ids_ahead_total"), 2);
+}

@@ -487,3 +487,21 @@ async fn tables_and_rights_have_the_stream() {
     assert!(Store::builder("memory:?layout=sekiban&feed=lanes-1").is_err());
     let _: Arc<dyn fencepost::Feed> = bench.store("").await.feed().expect("a feed");
 }
+
+/// The record of a large commit comes where pieces under its id were collected before: no new item for the stream, and in the index all the same.
+#[tokio::test]
+async fn a_large_commit_under_an_id_whose_pieces_were_collected_is_indexed() {
+    let bench = Bench::new();
+    let between = Faults::new(bench.http(), 1);
+    let env = Env::seeded(1);
+    let store = open(bench.builder(STREAMS).timeouts(QUICK).env(env.clone()).http_client(between.http_client())).await;
+    let append = || Append::new((0..70).map(|n| event(&n.to_string(), &["a:1"]))).commit(CommitId(Uuid::from_u128(5)));
+    between.script(Rule::on("TransactWriteItems").throttle());
+    store.log().expect("log").append(append()).await.expect_err("throttled");
+    between.calm();
+    env.advance(Duration::from_secs(120));
+    assert_eq!(store.collect_garbage(Duration::from_secs(60)).await.expect("gc").sets, 1);
+    store.log().expect("log").append(append()).await.expect("appends");
+    catch_up(&store).await;
+    assert_eq!(fed(&store).await.len(), 70);
+}

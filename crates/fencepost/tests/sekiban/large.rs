@@ -55,7 +55,7 @@ async fn a_large_write_that_dies_anywhere_is_seen_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn pieces_that_were_never_published_are_collected_and_their_writer_is_stopped() {
+async fn pieces_that_were_never_published_are_collected_and_their_id_is_as_new() {
     let bench = Bench::embedded();
     let between = Faults::new(bench.http(), 1);
     let env = Env::seeded(1);
@@ -70,9 +70,63 @@ async fn pieces_that_were_never_published_are_collected_and_their_writer_is_stop
     env.advance(Duration::from_secs(120));
     let collected = store.collect_garbage(Duration::from_secs(60)).await.expect("gc");
     assert_eq!((collected.sets, collected.chunks), (1, 1));
-    let late = store.log().expect("log").append(Append::new(events()).commit(id)).await;
-    assert!(matches!(late, Err(Error::Refused(Refused::Reused { .. }))), "{late:?}");
+    let log = store.log().expect("log");
+    assert!(log.committed(id).await.expect("asks").value.is_none(), "nothing was recorded");
     assert_eq!(store.sekiban().expect("sekiban").count(None).await.expect("count"), 0);
+    // The command is delivered again, under its id.
+    let done = log.append(Append::new(events()).commit(id)).await.expect("now it is recorded");
+    assert_eq!(log.committed(id).await.expect("asks").value.expect("recorded").positions, done.positions);
+    assert_eq!(log.source(&Query::tag("a:1").expect("query"), None).await.expect("source").events.len(), 70);
+    assert_eq!(log.append(Append::new(events()).commit(id)).await.expect("once").positions, done.positions);
+    assert_eq!(pieces(&bench).await, 0);
+}
+
+/// A writer that is about to publish what is collected meanwhile, once and once more: what it publishes is whole, and what was on its way then never lands.
+#[tokio::test]
+async fn a_writer_whose_pieces_are_collected_stages_them_anew() {
+    let bench = Bench::embedded();
+    let env = Env::seeded(1);
+    let (id, query) = (CommitId(Uuid::from_u128(5)), Query::tag("a:1").expect("query"));
+    let between = Faults::new(bench.http(), 1);
+    let (first, second) = (Gate::new(), Gate::new());
+    between.script(Rule::on("TransactWriteItems").nth(1).pause_before(&first));
+    between.script(Rule::on("TransactWriteItems").nth(2).pause_before(&second));
+    let slow = open(bench.builder("").timeouts(PATIENT).env(env.clone()).http_client(between.http_client())).await;
+    let store = open(bench.builder("").env(env.clone())).await;
+    let writer = tokio::spawn(async move { slow.log().expect("log").append(Append::new(seventy("x")).commit(id)).await });
+    for gate in [first, second] {
+        gate.reached(1).await;
+        env.advance(Duration::from_secs(120));
+        assert_eq!(store.collect_garbage(Duration::from_secs(60)).await.expect("gc").sets, 1);
+        gate.open();
+    }
+    let done = writer.await.expect("joins").expect("appends");
+    let read = store.log().expect("log").source(&query, None).await.expect("source").events;
+    assert_eq!(labels(&read), (0..70).map(|n| format!("x{n}")).collect::<Vec<_>>());
+    assert_eq!(read.iter().map(|event| event.position).collect::<Vec<_>>(), done.positions);
+    assert_eq!((pieces(&bench).await, store.verify(&|_| ()).await.expect("verify").findings), (0, vec![]));
+}
+
+/// Who decides anew under an id whose large append was collected may decide on less, or on something else.
+#[tokio::test]
+async fn a_commit_id_whose_pieces_were_collected_is_free_for_what_is_decided_now() {
+    for events in [vec![event("small", &["a:1"])], seventy("y")] {
+        let bench = Bench::embedded();
+        let env = Env::seeded(1);
+        let between = Faults::new(bench.http(), 1);
+        let store = open(bench.builder("").timeouts(QUICK).env(env.clone()).http_client(between.http_client())).await;
+        let (log, id) = (store.log().expect("log"), CommitId(Uuid::from_u128(5)));
+        between.script(Rule::on("TransactWriteItems").throttle());
+        log.append(Append::new(seventy("x")).commit(id)).await.expect_err("throttled");
+        between.calm();
+        env.advance(Duration::from_secs(120));
+        store.collect_garbage(Duration::from_secs(60)).await.expect("gc");
+        let done = log.append(Append::new(events.clone()).commit(id)).await.expect("the id is free");
+        assert_eq!(log.committed(id).await.expect("asks").value.expect("recorded").positions, done.positions);
+        assert_eq!(fed(&store).await.len(), events.len());
+        let other = log.append(Append::new([event("other", &["a:1"])]).commit(id)).await;
+        assert!(matches!(other, Err(Error::Refused(Refused::Reused { .. }))), "{other:?}");
+    }
 }
 
 fn seventy(label: &str) -> Vec<Event> {

@@ -6,6 +6,7 @@
 #[path = "../bare_sdk/mod.rs"]
 mod bare_sdk;
 mod bucket;
+mod chunked;
 mod doubts;
 mod equal;
 mod following;
@@ -22,6 +23,7 @@ mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod tap;
+mod versions;
 mod whole;
 mod window;
 mod wire;

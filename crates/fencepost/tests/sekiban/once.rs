@@ -136,7 +136,7 @@ async fn a_chunked_write_that_fails_on_the_way_is_in_doubt_and_its_repeat_comple
     let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
     let several: Vec<_> = (0..60).map(|n| (at(n), event(&n.to_string(), &["a:1"]).id(Uuid::from_u128(n.into())))).collect();
     let one = vec![(at(1), event("{}", &wide).id(Uuid::from_u128(1)))];
-    for (call, nth, events) in [("TransactWriteItems", 2, several), ("BatchWriteItem", 3, one)] {
+    for (call, nth, events) in [("TransactWriteItems", 2, several), ("TransactWriteItems", 2, one)] {
         let bench = Bench::new();
         let between = Faults::new(bench.http(), 1);
         let keeps = fencepost::sekiban::Settings::from_json(r#"{"DynamoDb":{"TryRollbackOnFailure":false}}"#).expect("settings");

@@ -100,6 +100,8 @@ async fn catching_up_in_pages_reads_each_event_once() {
     }
     let sekiban = store.sekiban().expect("sekiban");
     let (mut since, mut met) = (None, 0);
+    // Once, shards that nobody named are looked for.
+    sekiban.latest().await.expect("latest");
     let before = between.calls("Query");
     loop {
         let page: Vec<Recorded> = sekiban.all_since(since, Some(100)).try_collect().await.expect("page");
@@ -216,6 +218,7 @@ async fn a_row_that_outlives_its_event_is_passed_over_once_it_has_expired() {
     use fencepost::{LoadOptions, StreamName};
     let bench = Bench::embedded();
     let env = Env::seeded(1);
+    env.set_clock(id("063921792785123400000144769402").timestamp());
     let store = open(bench.builder("").env(env.clone())).await;
     let sekiban = store.sekiban().expect("sekiban");
     let expires = env.now() + Duration::from_secs(60);
@@ -241,6 +244,38 @@ async fn a_row_that_outlives_its_event_is_passed_over_once_it_has_expired() {
         .await
         .expect("decisions go on");
     assert_eq!(store.verify(&|_| ()).await.expect("verify").findings, vec![]);
+}
+
+/// With shards, a page that is asked for takes its share of each, and what was read beyond it is read again by the next: how much, at most.
+#[tokio::test]
+async fn catching_up_over_shards_reads_few_events_twice() {
+    let bench = Bench::embedded();
+    let tap = crate::tap::Tap::on(bench.http());
+    let store = open(bench.builder("&shards=4").http_client(tap.http_client())).await;
+    for commit in 0..20 {
+        let events = (0..50).map(|n| event(&format!("{commit}.{n}"), &[]));
+        store.log().expect("log").append(Append::new(events)).await.expect("append");
+    }
+    let sekiban = store.sekiban().expect("sekiban");
+    sekiban.latest().await.expect("latest");
+    tap.take();
+    let (mut since, mut met) = (None, 0);
+    loop {
+        let page: Vec<Recorded> = sekiban.all_since(since, Some(100)).try_collect().await.expect("page");
+        let Some(last) = page.last() else { break };
+        met += page.len() as u64;
+        since = SortableId::of(&last.position);
+    }
+    let asked = tap.take();
+    let read: u64 = asked.iter().filter(|call| call.api == "Query").map(|call| call.answer["Count"].as_u64().expect("a count")).sum();
+    let queries = asked.iter().filter(|call| call.api == "Query").count();
+    assert_eq!(met, 1_000);
+    // A share of a page for each shard, and once more for those that are behind; each tells by one more whether its last id goes on.
+    assert!(read <= met * 3 / 2 + queries as u64 && queries <= 11 * 10, "{read} events in {queries} queries");
+    // Whoever reads on, instead of asking page by page, reads each once.
+    let all: Vec<Recorded> = sekiban.all_since(None, None).try_collect().await.expect("all");
+    let read: u64 = tap.take().iter().filter(|call| call.api == "Query").map(|call| call.answer["Count"].as_u64().expect("a count")).sum();
+    assert_eq!((all.len(), read), (1_000, 1_000));
 }
 
 /// W11, and W10 beside it: two events under one id are both read, whatever the page, and `since` passes over both.

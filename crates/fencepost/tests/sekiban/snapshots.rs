@@ -297,3 +297,34 @@ async fn child_with_a_bucket() {
     assert_eq!((collected.seen, collected.deleted), (2, 1));
     assert_eq!(reader.state_of(&row).await.expect("opens").expect("a state"), state);
 }
+
+/// A row names a blob with an envelope, which names a blob with the state: neither is collected. An envelope that cannot be read stops the collector, since
+/// nobody knows what it names.
+#[tokio::test]
+async fn a_blob_that_only_an_offloaded_envelope_names_is_not_collected() {
+    let bench = Bench::embedded();
+    let bucket = Arc::new(InMemory::new());
+    let away = fencepost::sekiban::Settings::from_json(r#"{"DynamoDb":{"OffloadThresholdBytes":1}}"#).expect("settings");
+    let builder = bench.builder("").settings(&away).expect("settings").blobs(Blobs::new(bucket.clone(), ""));
+    let sekiban = open(builder).await.sekiban().expect("sekiban");
+    let key = format!("Rooms/{}.bin", "0".repeat(32));
+    bucket.put(&Path::from(key.as_str()), "{}".into()).await.expect("put");
+    let envelope =
+        serde_json::json!({"isOffloaded": true, "inlineState": null, "offloadedState": {"offloadKey": key, "storageProvider": "AwsS3"}});
+    let row = sekiban.row_of(&folded(1), b"").expect("row");
+    sekiban.put_row(&ProjectionRow { body: RowBody::Inline(envelope.to_string().into()), ..row.clone() }).await.expect("writes");
+    let stored = sekiban.projection_row("Rooms", "1.0.0").await.expect("reads").expect("there");
+    assert!(matches!(&stored.body, RowBody::Offloaded { .. }) && keys(&bucket).await.len() == 2);
+    assert_eq!(sekiban.collect_blobs(Duration::ZERO).await.expect("gc").deleted, 0);
+    assert_eq!(sekiban.state_of(&stored).await.expect("opens").expect("a state"), "{}");
+    for threshold in [1, 350_000] {
+        let away = format!(r#"{{"DynamoDb":{{"OffloadThresholdBytes":{threshold}}}}}"#);
+        let away = fencepost::sekiban::Settings::from_json(&away).expect("settings");
+        let builder = bench.builder("").settings(&away).expect("settings").blobs(Blobs::new(bucket.clone(), ""));
+        let sekiban = open(builder).await.sekiban().expect("sekiban");
+        sekiban.put_row(&ProjectionRow { body: RowBody::Inline("damaged".into()), ..row.clone() }).await.expect("writes");
+        let before = keys(&bucket).await;
+        assert!(sekiban.collect_blobs(Duration::ZERO).await.is_err(), "{threshold}");
+        assert_eq!(keys(&bucket).await, before, "{threshold}: nothing was deleted");
+    }
+}

@@ -225,6 +225,9 @@ async fn each_operation_makes_the_calls_that_sekiban_makes_and_those_that_heads_
     let winner = format!("- GetItem SekibanEvents SERVICE#default#EVENT#{UNDER_KEY} @EVENT#{UNDER_KEY} strong");
     requests.compare("AppendIfUnique: repeated", tap.take(), &[LAST_ROW, &winner]);
 
+    // Once, shards that nobody named are looked for; then the list of large commits, and the index.
+    sekiban.latest().await.expect("latest");
+    assert_eq!(tap.take().iter().filter(|call| call.api == "Query").count(), 4 + 1 + 1);
     let everything = async |since, limit| sekiban.all_since(since, limit).try_collect::<Vec<_>>().await.expect("all").len();
     assert_eq!(everything(None, None).await, 3);
     requests.compare("ReadAllSerializableEvents(null)", tap.take(), &[SHARDS, LIST]);
@@ -456,6 +459,9 @@ async fn catching_up_reads_each_event_once_and_costs_as_much_as_their_bytes() {
             .map(|n| WriteRequest::builder().put_request(PutRequest::builder().set_item(Some(stored(n))).build().expect("put")).build());
         bench.client.batch_write_item().request_items("SekibanEvents", puts.collect()).send().await.expect("loads");
     }
+    // Once, shards that nobody named are looked for; then the list of large commits, and the index.
+    sekiban.latest().await.expect("latest");
+    assert_eq!(tap.count("Query"), 4 + 1 + 1);
     tap.take();
     let (mut since, mut met) = (None, 0);
     loop {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use jiff::Timestamp;
 
+use super::chunked::stands_behind;
 use super::item::{self, Head, Stamp, TagRow};
 use super::plan::{Intent, Part, Stand, TABLE_HASH, Tables, Try, fits};
 use super::suid::SortableId;
@@ -37,6 +38,8 @@ pub(super) struct Run<'a> {
     pub(super) once: bool,
     /// Pieces staged, where it is too large for one transaction.
     pub(super) pieces: Option<u64>,
+    /// How often pieces under its id were collected, as far as is known: those that are staged next are called by it.
+    pub(super) buried: u64,
     pub(super) ttl: Option<u64>,
     /// First ticks of the tries so far.
     pub(super) tried: Vec<u64>,
@@ -57,6 +60,7 @@ impl<'a> Run<'a> {
             boundary: None,
             once,
             pieces: None,
+            buried: 0,
             ttl: None,
             tried: Vec::new(),
             began: None,
@@ -122,7 +126,7 @@ impl Sekiban {
             run.tried.clone_from(&began.tried);
             run.began = Some(began);
         }
-        let mut done = self.settle_or_try(op, append, &mut run).await;
+        let mut done = Box::pin(self.settle_or_try(op, append, &mut run)).await;
         // While a try is in doubt, what is in its way may be itself, or have come behind it. A try that is not there once its heads have moved
         // never will be.
         if run.doubt
@@ -169,17 +173,18 @@ impl Sekiban {
                 );
             }
             // Before anything is staged: what is there under the caller's id is the answer.
-            if run.once
-                && run.began.is_none()
-                && let Some(record) = self.record(op, run.intent.commit).await?
-            {
-                return self.met_record(op, run, &record).await;
+            if run.once && run.began.is_none() {
+                let (record, buried) = self.record_or_grave(op, run.intent.commit).await?;
+                if let Some(record) = record {
+                    return self.met_record(op, run, &record).await;
+                }
+                run.buried = buried;
             }
             if run.intent.is_given() {
                 // Its first event is published with it: by that another of the same is met.
                 self.check_items(run, BESIDE_HEADS + 1)?;
             } else {
-                run.pieces = Some(self.stage(op, &run.intent).await?);
+                run.pieces = Some(self.stage(op, &run.intent, run.buried).await?);
             }
         }
         for attempt in 0u32.. {
@@ -199,17 +204,24 @@ impl Sekiban {
                     return Ok(done);
                 }
                 if run.pieces.is_none() {
-                    run.pieces = Some(self.stage(op, &run.intent).await?);
+                    run.pieces = Some(self.stage(op, &run.intent, run.buried).await?);
                 }
             }
             let above = stands.values().map(Stand::ticks).max().unwrap_or(0);
             self.check_clock()?;
             let now = self.dynamo().env().now();
             let ticks = self.0.ticks.take(now, above, run.intent.events.len() as u64)?;
+            if run.intent.fixed.is_none() && self.is_ahead(SortableId::at_ticks(ticks)) {
+                metrics::counter!("fencepost_sekiban_ids_ahead_total").increment(run.intent.events.len() as u64);
+                tracing::warn!(
+                    ticks,
+                    "new events stand in the future: an id that was read is ahead of the clock, and they have to stand behind it"
+                );
+            }
             let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: None };
             let record = run.pieces.or(run.once.then_some(0));
             let tables = Tables { events: &self.options().events, tags: &self.options().tags };
-            let this = Try { intent: &run.intent, tables, stamp, ticks, stands: &stands, record };
+            let this = Try { intent: &run.intent, tables, stamp, ticks, stands: &stands, record, buried: run.buried };
             let writes = match run.pieces {
                 Some(pieces) => this.publication(pieces, self.options().transaction_items)?,
                 None => this.whole()?,
@@ -323,7 +335,7 @@ impl Sekiban {
         // With the mark of a staged commit, which an event may have to bear.
         let stamp = Stamp { keys: self.keys(), shards: self.options().shards, now, ttl: run.ttl, staged: Some(run.intent.commit) };
         let tables = Tables { events: &self.options().events, tags: &self.options().tags };
-        let this = Try { intent: &run.intent, tables, stamp, ticks: 0, stands: &stands, record: run.once.then_some(0) };
+        let this = Try { intent: &run.intent, tables, stamp, ticks: 0, stands: &stands, record: run.once.then_some(0), buried: 0 };
         Ok(!fits(&this.whole()?, self.options().transaction_items))
     }
 
@@ -350,12 +362,16 @@ impl Sekiban {
 
     /// Where a tag stands, with the number of its events.
     pub(super) async fn stand(&self, op: &Op, tag: &Tag) -> Result<Stand> {
+        Ok(self.stand_and_row(op, tag).await?.0)
+    }
+
+    /// The same, with its last row.
+    pub(super) async fn stand_and_row(&self, op: &Op, tag: &Tag) -> Result<(Stand, Option<TagRow>)> {
         let (head, row) = self.head_and_last(op, tag).await?;
         let end = match (&row, head) {
             (None, None) => End::default(),
             (Some(row), head) if is_behind(head, row.at) => {
                 let behind = self.count_rows(op, tag.as_str(), head.map(|head| head.pos), None).await?;
-                metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(behind);
                 End::default().behind(std::slice::from_ref(row)).counting(head.map_or(0, |head| head.cnt) + behind)
             }
             (Some(row), Some(head)) => End::default().behind(std::slice::from_ref(row)).counting(head.cnt),
@@ -363,7 +379,7 @@ impl Sekiban {
             (None, Some(head)) => End::default().counting(head.cnt),
             (Some(_), None) => unreachable!("a row without a head is behind it"),
         };
-        Ok(Stand { head, end })
+        Ok((Stand { head, end }, row))
     }
 
     /// The same for a tag that is held and not written: nobody needs its number, and to count rows without a head is to read them all.
@@ -375,7 +391,9 @@ impl Sekiban {
     async fn head_and_last(&self, op: &Op, tag: &Tag) -> Result<(Option<Head>, Option<TagRow>)> {
         let mut head = self.known_head(op, tag).await?;
         let mut row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
-        if row.as_ref().is_some_and(|row| is_behind(head, row.at)) {
+        // The row above the head is another's, or the head has moved since it was remembered; below it, what was there has expired, and so may have
+        // what came since.
+        if row.as_ref().map(|row| row.at) != head.map(|head| head.pos) {
             head = self.head(op, tag, Freshness::Strong).await?;
             row = self.latest_row(op, tag.as_str(), Freshness::Strong).await?;
         }
@@ -397,13 +415,7 @@ impl Sekiban {
             let stands = try_join_all(stands).await?;
             let still = boundary.seen.values().zip(&stands).all(|(end, stand)| end.id() == stand.end.id());
             if still {
-                // Rows that have expired were read, and are in the model.
-                let stands = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| {
-                    let counted = stand.end.id().is_some() && written.contains_key(tag);
-                    let end = if counted { end.counting(stand.end.count) } else { *end };
-                    (tag.clone(), Stand { end, ..stand })
-                });
-                return Ok(stands.collect());
+                return Ok(as_judged(boundary, stands, written));
             }
             let (met, seen) = self.read_covers(op, boundary.query, &boundary.seen).await?;
             let gone = seen == boundary.seen;
@@ -414,8 +426,7 @@ impl Sekiban {
             }
             if gone {
                 // The last row that was read is not there any more: expired, or removed. Nothing is new.
-                let stands = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| (tag.clone(), Stand { end: *end, ..stand }));
-                return Ok(stands.collect());
+                return Ok(as_judged(boundary, stands, written));
             }
         }
         Err(Error::unavailable(Reason::Throttled, "the tags of the condition kept moving"))
@@ -426,6 +437,7 @@ impl Sekiban {
         for (tag, indexes) in run.intent.tags() {
             let stand = stands.get(&tag).copied().unwrap_or_default();
             let end = run.intent.end(ticks, &indexes, &stand);
+            stand.count_passed();
             run.ends.insert(tag.clone(), end.count);
             moved.insert(tag, end);
         }
@@ -470,11 +482,10 @@ impl Sekiban {
         let Some(fixed) = &run.intent.fixed else { return Ok(false) };
         let tags = run.intent.tags();
         let below = |(tag, indexes): (&Tag, &Vec<usize>)| {
-            let stand = stands.get(tag)?;
-            let last = stand.end.id().max(stand.head.map(|head| head.pos))?;
-            indexes.iter().find(|n| fixed[**n] <= last).map(|n| (fixed[*n], tag.clone(), last))
+            let refused = indexes.iter().find_map(|n| stands_behind(fixed[*n], tag, stands.get(tag)?).err());
+            refused.map(|refused| (refused, tag.clone()))
         };
-        let Some((at, tag, last)) = tags.iter().find_map(below) else { return Ok(false) };
+        let Some((refused, tag)) = tags.iter().find_map(below) else { return Ok(false) };
         let ids: Vec<String> = run.intent.ids.iter().map(ToString::to_string).collect();
         let before = run.intent.there.len();
         for barred in [false, true] {
@@ -492,8 +503,7 @@ impl Sekiban {
                 return Ok(true);
             }
         }
-        let why = format!("{at} does not stand behind {last}, the last of tag {tag}: events are recorded in order");
-        Err(Refused::Malformed { what: "sortable unique id", why }.into())
+        Err(refused)
     }
 
     /// A large commit's events are not looked at one by one when they are published: where all are there it is done, and some are refused before.
@@ -539,6 +549,16 @@ impl Sekiban {
         }
         Ok(Committed::new(run.intent.commit, positions, token, op.units()))
     }
+}
+
+/// Where the tags of a condition stand, nothing new being on them. Rows that have expired were read, and are in the model; the number of a tag that is
+/// written goes on from the head's, so that none is told twice.
+fn as_judged(boundary: &Boundary<'_>, stands: Vec<Stand>, written: &BTreeMap<Tag, Vec<usize>>) -> BTreeMap<Tag, Stand> {
+    let judged = boundary.seen.iter().zip(stands).map(|((tag, end), stand)| {
+        let end = if written.contains_key(tag) { end.counting(stand.end.count) } else { *end };
+        (tag.clone(), Stand { end, ..stand })
+    });
+    judged.collect()
 }
 
 /// Whether a place stands behind a head: Sekiban wrote it, which moves none.

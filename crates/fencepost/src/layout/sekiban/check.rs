@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::item::{self, EVENT_ID, HASH, Placed, RANGE, Stamp};
-use super::plan::RECORD;
+use super::item::{self, ALL_KEY, EVENT_ID, HASH, Head, Placed, RANGE, Stamp};
+use super::plan::{GRAVE, RECORD, TABLE_HASH, bump};
 use super::stage::Record;
 use super::{Listed, Sekiban};
 use crate::dynamo::item::{Attributes, Item, text};
-use crate::dynamo::{Freshness, Op};
+use crate::dynamo::{Freshness, Op, Outcome};
 use crate::error::Result;
 use crate::event::{CommitId, Tag};
 use crate::layout::{Finding, Verified};
@@ -16,7 +16,7 @@ use crate::layout::{Finding, Verified};
 const AT_ONCE: usize = 500;
 
 impl Sekiban {
-    /// Reads both tables once. With `repair`, rows that are missing are put again, from their events: nothing is ever deleted.
+    /// Reads both tables once. With `repair`, rows that are missing are put again, from their events, and heads count what is there: nothing is ever deleted.
     pub(crate) async fn verify(&self, progress: &(dyn Fn(u64) + Send + Sync), repair: bool) -> Result<Verified> {
         let op = self.dynamo().long_op();
         if repair {
@@ -38,20 +38,22 @@ impl Sekiban {
                 .push(Finding { item: format!("commit {commit}"), problem: format!("published, and not all in rows yet: {done}") });
         }
         self.verify_events(&op, progress, repair, &mut report).await?;
-        self.verify_tags(&op, progress, &mut report).await?;
+        self.verify_tags(&op, progress, repair, &mut report).await?;
         report.findings.sort_by(|a, b| (&a.item, &a.problem).cmp(&(&b.item, &b.problem)));
         report.units = op.units();
         Ok(report)
     }
 
     async fn verify_events(&self, op: &Op, progress: &(dyn Fn(u64) + Send + Sync), repair: bool, report: &mut Verified) -> Result<()> {
+        let shards = self.shards_known(op).await?;
+        let partitions = std::iter::once(None).chain((0..shards).map(Some)).map(|shard| self.keys().all_events(shard)).collect();
         let mut start = None;
         loop {
             let (items, next) = self.dynamo().scan_page(op, &self.options().events, start).await?;
             report.items += items.len() as u64;
             let ours = |item: &&Item| self.keys().owns(item) && item.text(RANGE).is_ok_and(|sk| sk.starts_with("EVENT#"));
             for items in items.iter().filter(ours).collect::<Vec<_>>().chunks(AT_ONCE) {
-                self.verify_rows_of(op, items, repair, report).await?;
+                self.verify_rows_of(op, items, &partitions, repair, report).await?;
             }
             for item in items.iter().filter(|item| self.keys().owns(item) && item.text(RANGE).is_ok_and(|sk| sk == RECORD)) {
                 self.verify_record(op, item, report).await?;
@@ -68,6 +70,10 @@ impl Sekiban {
     async fn verify_record(&self, op: &Op, item: &Item, report: &mut Verified) -> Result<()> {
         let commit = item.text(HASH).ok().and_then(|pk| self.keys().rest(pk).strip_prefix("COMMIT#")?.parse().ok()).map(CommitId);
         let Some(commit) = commit else { return Ok(()) };
+        // Nothing was recorded under an id whose pieces were collected.
+        if let Ok(Some(_)) = item.maybe_number(GRAVE) {
+            return Ok(());
+        }
         let record = match Record::of_item(commit, item) {
             Ok(record) => record,
             Err(error) => {
@@ -83,10 +89,21 @@ impl Sekiban {
         Ok(())
     }
 
-    /// That each of these events has a row on each of its tags.
-    async fn verify_rows_of(&self, op: &Op, items: &[&Item], repair: bool, report: &mut Verified) -> Result<()> {
+    /// That each of these events is in the index where it is looked for, and has a row on each of its tags.
+    async fn verify_rows_of(
+        &self,
+        op: &Op,
+        items: &[&Item],
+        partitions: &BTreeSet<String>,
+        repair: bool,
+        report: &mut Verified,
+    ) -> Result<()> {
         let mut wanted = BTreeMap::new();
         for item in items {
+            if let Some(partition) = item.text(ALL_KEY).ok().filter(|partition| !partitions.contains(*partition)) {
+                let problem = format!("it is in partition {partition} of the index, which is not read: open with shards=");
+                report.findings.push(Finding { item: item::describe(item), problem });
+            }
             let stored = match item::stored(item) {
                 Ok(stored) => stored,
                 Err(error) => {
@@ -126,7 +143,7 @@ impl Sekiban {
         Ok(())
     }
 
-    async fn verify_tags(&self, op: &Op, progress: &(dyn Fn(u64) + Send + Sync), report: &mut Verified) -> Result<()> {
+    async fn verify_tags(&self, op: &Op, progress: &(dyn Fn(u64) + Send + Sync), repair: bool, report: &mut Verified) -> Result<()> {
         let mut start = None;
         loop {
             let (items, next) = self.dynamo().scan_page(op, &self.options().tags, start).await?;
@@ -135,7 +152,7 @@ impl Sekiban {
             for item in items.iter().filter(|item| self.keys().owns(item)) {
                 let Ok(pk) = item.text(HASH) else { continue };
                 if let Some(tag) = self.keys().rest(pk).strip_prefix("HEAD#") {
-                    self.verify_head(op, tag, item, report).await?;
+                    self.verify_head(op, tag, item, repair, report).await?;
                 } else if self.keys().rest(pk).starts_with("TAG#") {
                     match item::tag_row(item) {
                         Ok(row) => rows.push((item::describe(item), row)),
@@ -164,23 +181,37 @@ impl Sekiban {
         }
     }
 
-    /// Rows above a head, or more of them than it counts, are of a writer that bumps no head.
-    async fn verify_head(&self, op: &Op, tag: &str, item: &Item, report: &mut Verified) -> Result<()> {
+    /// Rows above a head, or more of them than it counts, are of a writer that bumps no head. A repair moves the head, or sets its count. Fewer of them may
+    /// have expired: they are not told from others that are gone.
+    async fn verify_head(&self, op: &Op, tag: &str, item: &Item, repair: bool, report: &mut Verified) -> Result<()> {
         let mut finding = |problem: String| report.findings.push(Finding { item: item::describe(item), problem });
-        let head = match (item::head(item), Tag::new(tag)) {
-            (Ok(head), Ok(_)) => head,
+        let (head, named) = match (item::head(item), Tag::new(tag)) {
+            (Ok(head), Ok(named)) => (head, named),
             (Err(error), _) | (_, Err(error)) => {
                 finding(error.to_string());
                 return Ok(());
             }
         };
         let above = self.count_rows(op, tag, Some(head.pos), None).await?;
-        let all = self.count_rows(op, tag, None, None).await?;
         if above > 0 {
-            metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(above);
-            finding(format!("{above} rows stand above it: somebody who bumps no head writes this tag, and nothing fences that"));
-        } else if all > head.cnt {
-            finding(format!("it counts {} events, and there are {all} rows: some came late, from somebody who bumps no head", head.cnt));
+            let done = if repair { "it was moved there" } else { "somebody who bumps no head writes this tag, and nothing fences that" };
+            finding(format!("{above} rows stand above it: {done}"));
+            if repair {
+                self.catch_head_up(op, &named).await?;
+            }
+        }
+        let Some(head) = (if above > 0 && repair { self.head(op, &named, Freshness::Strong).await? } else { Some(head) }) else {
+            return Ok(());
+        };
+        let rows = self.count_rows(op, tag, None, Some(head.pos)).await?;
+        if rows > head.cnt {
+            let (cnt, to) = (head.cnt, Head { cnt: rows, ..head });
+            // Unless somebody has moved it meanwhile: then the next repair does.
+            let write = bump(&self.options().tags, self.keys().head(tag), Some(head), to);
+            let set = repair && matches!(self.dynamo().write(op, TABLE_HASH, vec![write]).await?, Outcome::Done);
+            self.heads().remove(&named);
+            let done = if set { ", and its count was set" } else { "" };
+            finding(format!("it counts {cnt} events, and there are {rows} rows: some came late, from somebody who bumps no head{done}"));
         }
         Ok(())
     }

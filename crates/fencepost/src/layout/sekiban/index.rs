@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::Sekiban;
 use super::item::{self, ALL_KEY, HASH, Keys, RANGE, STAGED, Stored};
-use super::plan::{COUNT, ENDS, FIRST, PIECES, RECORD, TICKS, WRITTEN};
+use super::plan::{BURIED, COUNT, ENDS, FIRST, PIECES, RECORD, TICKS, WRITTEN};
 use super::suid::SortableId;
 use crate::dynamo::item::{Attributes, Item, Malformed, text, wrong};
 use crate::dynamo::records::{Change, Record};
@@ -155,9 +155,10 @@ impl Indexable for Sekiban {
         true
     }
 
-    // Events are put once. One that Sekiban writes over keeps its place.
+    // Events are put once. One that Sekiban writes over keeps its place. The record of a large commit may come where others' pieces were collected.
     fn notice(&self, record: &Record) -> Result<Option<Notice>> {
-        if record.change == Change::Insert { notice(&record.image) } else { Ok(None) }
+        let over_a_grave = || record.change == Change::Other && record.image.contains_key(BURIED);
+        if record.change == Change::Insert || over_a_grave() { notice(&record.image) } else { Ok(None) }
     }
 
     fn home(&self, item: &Item) -> Result<Option<Notice>> {

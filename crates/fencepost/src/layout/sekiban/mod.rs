@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::try_join_all;
 use futures::stream::BoxStream;
 
 pub(crate) use self::all::Sweep;
@@ -58,7 +59,7 @@ use self::suid::Ticks;
 pub use self::unique::Unique;
 use crate::dynamo::item::{Attributes, Item, number};
 use crate::dynamo::table::{Format, Rights, TableSpec};
-use crate::dynamo::{Dynamo, Freshness, Op, Write, report};
+use crate::dynamo::{Dynamo, Find, Freshness, Op, Write, report};
 use crate::error::{Error, Reason, Refused, Result};
 use crate::event::{CommitId, Recorded, Tag};
 use crate::log::{Answer, Append, Bodies, Capabilities, Committed, EventLog, ReadOptions, Snapshots, Sourced};
@@ -78,6 +79,8 @@ const MAX_BODY: usize = crate::dynamo::ITEM_BYTES - 4 * 1024;
 const BESIDE_HEADS: usize = 2;
 /// More shards than this are not accepted.
 const MAX_SHARDS: u32 = 256;
+/// Shards looked into behind those that are read.
+const PROBED: u32 = 4;
 /// Heads remembered; beyond that all are forgotten, and read again when needed.
 const REMEMBERED: usize = 64 * 1024;
 
@@ -264,6 +267,8 @@ struct Inner {
     places: Mutex<HashMap<CommitId, Arc<Vec<listed::Place>>>>,
     /// The largest number of shards that is known to be recorded.
     recorded: AtomicU32,
+    /// Behind so many shards no other was found.
+    probed: AtomicU32,
     side: Side,
     /// Tables known to have no replicas, or to be written from here alone.
     looked_at: Mutex<HashSet<String>>,
@@ -275,7 +280,8 @@ impl Sekiban {
     pub(crate) async fn open(dynamo: Dynamo, options: Options) -> Result<Sekiban> {
         let side = Side::new(dynamo.clone(), &options.side, options.keys.namespace(), Made::WhenNeeded);
         let (ticks, heads, places, looked_at) = (Ticks::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        let inner = Inner { dynamo, options, ticks, heads, places, recorded: AtomicU32::new(1), side, looked_at };
+        let (recorded, probed) = (AtomicU32::new(1), AtomicU32::new(0));
+        let inner = Inner { dynamo, options, ticks, heads, places, recorded, probed, side, looked_at };
         Ok(Sekiban(Arc::new(inner)))
     }
 
@@ -348,17 +354,44 @@ impl Sekiban {
             heads.clear();
         }
         let known = heads.entry(tag.clone()).or_insert(head);
-        if known.pos <= head.pos {
+        if (known.pos, known.cnt) <= (head.pos, head.cnt) {
             *known = head;
         }
     }
 
-    /// How many shards there may be: the largest number recorded, or given here.
+    /// How many shards there may be: the largest number recorded, or given here. Sekiban records none: where events of its lie in a shard behind those,
+    /// that is told, instead of a read without them. Looked at once.
     pub(crate) async fn shards(&self, op: &Op) -> Result<u32> {
+        let shards = self.shards_known(op).await?;
+        if self.0.probed.load(Ordering::Relaxed) < shards {
+            self.refuse_more_shards(op, shards).await?;
+            self.0.probed.fetch_max(shards, Ordering::Relaxed);
+        }
+        Ok(shards)
+    }
+
+    async fn shards_known(&self, op: &Op) -> Result<u32> {
         let stored = self.side().get(op, self.side().key("x", "shards", "")).await?;
         let stored = stored.and_then(|item| item.number(SHARDS).ok()).and_then(|n| u32::try_from(n).ok()).unwrap_or(1);
         self.0.recorded.fetch_max(stored, Ordering::Relaxed);
         Ok(stored.max(self.options().shards))
+    }
+
+    /// Events spread over all shards: some of those behind the last that is read have one, if any do.
+    async fn refuse_more_shards(&self, op: &Op, shards: u32) -> Result<()> {
+        let first = if shards > 1 { shards } else { 0 };
+        let probes = (first..first + PROBED).map(|shard| async move {
+            let (items, _) = self.dynamo().page(op, &Find { limit: Some(1), ..self.all_of(Some(shard)) }, None).await?;
+            Ok::<_, Error>((!items.is_empty()).then_some(shard))
+        });
+        match try_join_all(probes).await?.into_iter().flatten().next() {
+            None => Ok(()),
+            Some(shard) => Err(Refused::Unsupported {
+                what: format!("reading {shards} of the shards of {}, with events in shard {shard}", self.options().events),
+                remedy: "open with shards= and Sekiban's WriteShardCount, the largest that it was ever given".into(),
+            }
+            .into()),
+        }
     }
 
     /// What must be so before the first event is written.

@@ -1,6 +1,7 @@
 //! What Sekiban's event store offers, by its meaning: reads by id and tag, counts, and writes of events whose places are given.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt};
 use futures::{TryStreamExt, stream};
@@ -16,6 +17,9 @@ use crate::dynamo::Freshness;
 use crate::error::{Error, Refused, Result};
 use crate::event::{Event, Recorded, Tag};
 use crate::position::Position;
+
+/// How far ahead of the clock a place may be, where no window says.
+const AHEAD: Duration = Duration::from_secs(5);
 
 /// What a write did to one tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,8 +143,25 @@ impl Sekiban {
         Ok(self.swept(&mut sweep).await?.map(|stored| stored.at))
     }
 
+    /// Before 1970 there is no position: whoever reads such an event would fail. And whoever reads one from the future puts all that he writes behind it.
+    pub(super) fn check_place(&self, at: &SortableId) -> Result<()> {
+        let limit = self.patience().unwrap_or(AHEAD);
+        let why = match at.position(&Uuid::nil()) {
+            None => format!("{at} is before 1970"),
+            Some(_) if self.is_ahead(*at) => format!("{at} is more than {} s ahead of the clock here", limit.as_secs()),
+            Some(_) => return Ok(()),
+        };
+        Err(Refused::Malformed { what: "sortable unique id", why }.into())
+    }
+
+    /// Whether a place is further ahead than clocks may differ.
+    pub(super) fn is_ahead(&self, at: SortableId) -> bool {
+        let now = self.dynamo().env().now();
+        at > SortableId::threshold(now.checked_add(self.patience().unwrap_or(AHEAD)).unwrap_or(now))
+    }
+
     /// Writes events whose ids and places are given, as Sekiban does, and the heads of their tags with them. One that is there already is left
-    /// as it is. A place that does not stand behind all that is on its tags is refused.
+    /// as it is. A place that does not stand behind all that is on its tags is refused, and so is one more than a quarter of the safe window ahead of the clock.
     pub async fn write(&self, events: &[(SortableId, Event)], options: WriteOptions) -> Result<Written> {
         let op = self.dynamo().op();
         if events.is_empty() {
@@ -152,7 +173,7 @@ impl Sekiban {
             return Err(Refused::Malformed { what: "event", why: "a write needs the id of each event".into() }.into());
         }
         let places: Vec<SortableId> = events.iter().map(|(at, _)| *at).collect();
-        places.iter().try_for_each(check_place)?;
+        places.iter().try_for_each(|at| self.check_place(at))?;
         let mut written = Written { positions: Vec::new(), duplicates: Vec::new(), tags: Vec::new(), units: op.units() };
         let mut ends = BTreeMap::new();
         let chunks = match self.options().large {
@@ -167,13 +188,5 @@ impl Sekiban {
         written.tags = ends.into_iter().map(|(tag, version)| TagWrite { tag, version, written_at }).collect();
         written.units = op.units();
         Ok(written)
-    }
-}
-
-/// Before 1970 there is no position: whoever reads such an event would fail.
-pub(super) fn check_place(at: &SortableId) -> Result<()> {
-    match at.position(&Uuid::nil()) {
-        Some(_) => Ok(()),
-        None => Err(Refused::Malformed { what: "sortable unique id", why: format!("{at} is before 1970") }.into()),
     }
 }

@@ -80,6 +80,11 @@ pub(super) struct Stand {
 }
 
 impl Stand {
+    /// A head is moved over rows that none counted: from here on it does.
+    pub(super) fn count_passed(&self) {
+        let passed = self.end.count.saturating_sub(self.head.map_or(0, |head| head.cnt));
+        metrics::counter!("fencepost_sekiban_rows_without_head_total").increment(passed);
+    }
     /// The last tick that anything on it has.
     pub(super) fn ticks(&self) -> u64 {
         let head = self.head.map_or(0, |head| head.pos.ticks());
@@ -108,6 +113,8 @@ pub(super) struct Try<'a> {
     pub(super) stands: &'a BTreeMap<Tag, Stand>,
     /// Whether the commit gets a record, and how many pieces of it are staged.
     pub(super) record: Option<u64>,
+    /// How often pieces under its id were collected.
+    pub(super) buried: u64,
 }
 
 pub(super) const DIGEST: &str = "digest";
@@ -125,6 +132,11 @@ pub(super) const SHARDS: &str = "shards";
 /// When its rows expire; the record itself does not.
 pub(super) const ROWS_TTL: &str = "rowsTtl";
 pub(super) const RECORD: &str = "COMMIT";
+/// Where a record would be, of a commit whose pieces were collected: how often. Nothing was recorded under its id, and something may be yet; but what was
+/// staged before is gone, and is not published any more.
+pub(super) const GRAVE: &str = "grave";
+/// Of a record: how often pieces had been collected when its own were staged.
+pub(super) const BURIED: &str = "buried";
 
 impl Try<'_> {
     /// All of it as one transaction: events, their rows, heads and checks, the record.
@@ -147,7 +159,7 @@ impl Try<'_> {
         }
         self.heads(&mut writes);
         if let Some(0) = self.record {
-            writes.push((Part::Record, Write::PutNew { table: self.tables.events.into(), item: self.record_item(0) }));
+            writes.push((Part::Record, self.put_record(0)));
         }
         Ok(writes)
     }
@@ -160,10 +172,7 @@ impl Try<'_> {
         open.insert(TICKS.into(), number(self.first_given().unwrap_or(self.ticks)));
         let last = self.intent.fixed.iter().flatten().map(SortableId::ticks).max();
         open.insert(LAST.into(), number(last.unwrap_or(self.ticks + self.intent.events.len() as u64)));
-        let mut writes = vec![
-            (Part::Record, Write::PutNew { table: events(), item: self.record_item(pieces) }),
-            (Part::Open, Write::Put { table: events(), item: open }),
-        ];
+        let mut writes = vec![(Part::Record, self.put_record(pieces)), (Part::Open, Write::Put { table: events(), item: open })];
         self.heads(&mut writes);
         if self.intent.is_given()
             && writes.len() < most
@@ -203,6 +212,10 @@ impl Try<'_> {
         Write::Update { table: self.tables.tags.into(), key: self.stamp.keys.head(tag.as_str()), update, condition: terms }
     }
 
+    fn put_record(&self, pieces: u64) -> Write {
+        put_over_grave(self.tables.events, self.record_item(pieces), self.buried)
+    }
+
     fn record_item(&self, pieces: u64) -> Item {
         let mut item = self.stamp.keys.commit(self.intent.commit, RECORD);
         item.insert(DIGEST.into(), binary(self.intent.digest));
@@ -215,6 +228,9 @@ impl Try<'_> {
         item.insert(SHARDS.into(), number(self.stamp.shards.into()));
         if let Some(ttl) = self.stamp.ttl {
             item.insert(ROWS_TTL.into(), number(ttl));
+        }
+        if self.buried > 0 {
+            item.insert(BURIED.into(), number(self.buried));
         }
         if pieces > 0 {
             item.insert(PIECES.into(), number(pieces));
@@ -236,7 +252,9 @@ fn as_seen(head: Option<Head>) -> Terms {
     match head {
         None => Terms::when("attribute_not_exists(#h)"),
         Some(head) => {
-            Terms::when("#p = :s AND attribute_not_exists(#g)").name("#p", POS).name("#g", PENDING).value(":s", text(head.pos.to_string()))
+            // The count as well: a repair may set it, and who has read it before would set it back.
+            let terms = Terms::when("#p = :s AND #c = :n AND attribute_not_exists(#g)").name("#p", POS).name("#c", CNT).name("#g", PENDING);
+            terms.value(":s", text(head.pos.to_string())).value(":n", number(head.cnt))
         }
     }
 }
@@ -252,6 +270,17 @@ fn check(table: &str, key: Item, head: Option<Head>) -> Write {
 pub(super) fn bump(table: &str, key: Item, seen: Option<Head>, to: Head) -> Write {
     let terms = as_seen(seen).name("#p", POS).name("#c", CNT).value(":c", number(to.cnt)).value(":p", text(to.pos.to_string()));
     Write::Update { table: table.into(), key, update: "SET #p = :p, #c = :c".into(), condition: terms }
+}
+
+/// Puts an item where a commit's record goes, if nothing is there; where pieces were collected so often, over what says so.
+pub(super) fn put_over_grave(table: &str, item: Item, buried: u64) -> Write {
+    match buried {
+        0 => Write::PutNew { table: table.into(), item },
+        n => {
+            let values = Item::from([(":n".into(), number(n))]);
+            Write::PutIf { table: table.into(), item, condition: format!("{GRAVE} = :n"), values }
+        }
+    }
 }
 
 /// Clears a head of a commit that is finished.

@@ -48,6 +48,14 @@ pub(super) struct Walk {
 }
 
 impl Walk {
+    /// So many rows at a time.
+    pub(super) fn by(self, limit: i32) -> Walk {
+        Walk { limit, ..self }
+    }
+    /// Whether there is nothing more.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
     /// Backwards from here, where `reverse`.
     pub(super) fn towards(self, reverse: bool, from: Option<String>) -> Walk {
         Walk { reverse, from, ..self }

@@ -128,8 +128,13 @@ impl Settings {
         let text = std::fs::read_to_string(path).map_err(|error| malformed(format!("{}: {error}", path.display())))?;
         let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
         let file = if is_toml { Settings::from_toml(&text)? } else { Settings::from_json(&text)? };
+        Ok(Settings::from_this_process()?.over(file))
+    }
+
+    /// From the environment of this process alone: `settings=env` in a URL.
+    pub fn from_this_process() -> Result<Settings> {
         let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        Ok(Settings::from_env(variables)?.over(file))
+        Settings::from_env(variables)
     }
 
     /// These, and where they say nothing, those below.

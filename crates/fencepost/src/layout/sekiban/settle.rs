@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::Sekiban;
 use super::append::{Boundary, Run};
 use super::item::{self, Head, Stored};
-use super::plan::{Intent, Part, Stand};
+use super::plan::{GRAVE, Intent, Part, Stand};
 use super::stage::Record;
 use super::suid::SortableId;
 use super::token::{Began, End};
-use crate::dynamo::item::Item;
+use crate::dynamo::item::{Attributes, Item};
 use crate::dynamo::{Freshness, Op, Verdict};
 use crate::error::{Refused, Result};
 use crate::event::{Event, Tag};
@@ -187,13 +187,20 @@ impl Sekiban {
         let met = told.iter().any(|(part, _)| *part == Part::Record) || (has_record && !events.is_empty());
         if met && let Some(record) = self.record(op, run.intent.commit).await? {
             if let Some(pieces) = run.pieces.filter(|_| record.digest != run.intent.digest) {
-                self.unstage_own(op, &run.intent, pieces).await;
+                self.unstage_own(op, &run.intent, pieces, run.buried).await;
             } else if run.pieces.is_some()
                 && let Err(error) = self.finish(run.intent.commit).await
             {
                 tracing::warn!(commit = %run.intent.commit, %error, "a large commit was recorded; its rows are left to the next reader");
             }
             return self.met_record(op, run, &record).await.map(Some);
+        }
+        if let Some(buried) = told.iter().find_map(|(part, item)| item.number(GRAVE).ok().filter(|_| *part == Part::Record)) {
+            let before = std::mem::replace(&mut run.buried, buried);
+            if let Some(pieces) = run.pieces {
+                self.unstage_own(op, &run.intent, pieces, before).await;
+                run.pieces = Some(self.stage(op, &run.intent, buried).await?);
+            }
         }
         // What is there of a large one is looked at before its next try.
         let large = run.pieces.is_some();

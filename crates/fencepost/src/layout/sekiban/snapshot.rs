@@ -17,6 +17,10 @@ use crate::error::{Error, Refused, Result};
 /// Who built a row that we built.
 const BUILT_BY: &str = "FENCEPOST";
 
+/// An envelope that points to its state has some 600 bytes, and the names in it; larger ones hold it.
+#[cfg(feature = "offload")]
+const POINTER: u64 = 16 * 1024;
+
 /// What an envelope holds.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -88,6 +92,16 @@ pub fn payload(envelope: &[u8]) -> Result<Payload> {
     let Some(packed) = here["payloadBase64"].as_str() else { return Ok(Payload::None) };
     let packed = STANDARD.decode(packed).map_err(|_| malformed("its payload is not base64"))?;
     Ok(Payload::Here(unpacked(&packed)?))
+}
+
+/// The blob that an envelope points to, if it does; none where it is no envelope.
+#[cfg(feature = "offload")]
+fn points_to(envelope: &[u8]) -> Option<Option<String>> {
+    let json: Json = serde_json::from_slice(envelope).ok().filter(Json::is_object)?;
+    match &json["offloadedState"] {
+        Json::Null => Some(None),
+        away => away["offloadKey"].as_str().map(|key| Some(key.to_owned())),
+    }
 }
 
 impl Sekiban {
@@ -198,17 +212,29 @@ impl Sekiban {
         };
         // First what is there, then what is named: one that is put in between is not among the first.
         let all: Vec<_> = blobs.all().await?.into_iter().filter(|(key, ..)| super::blobs::is_blob(key)).collect();
+        let sizes: std::collections::HashMap<String, u64> = all.iter().map(|(key, bytes, _)| (key.clone(), *bytes)).collect();
         let mut named = std::collections::HashSet::new();
         for row in self.scan_all_rows(|_| true).await? {
-            match &row.body {
-                RowBody::Offloaded { key, .. } => drop(named.insert(key.clone())),
-                // What cannot be read names nothing that could be read.
-                RowBody::Inline(envelope) => {
-                    if let Ok(Payload::Offloaded { key, .. }) = payload(envelope) {
-                        named.insert(key);
+            let envelope = match &row.body {
+                RowBody::Inline(envelope) => Some(envelope.clone()),
+                RowBody::Offloaded { key, .. } => {
+                    named.insert(key.clone());
+                    // One that holds its state is large; one that is gone leads nowhere.
+                    match sizes.get(key) {
+                        Some(bytes) if *bytes > POINTER => None,
+                        _ => blobs.get(key).await?,
                     }
                 }
-            }
+            };
+            let unreadable = || {
+                let what = format!(
+                    "the envelope of {} {}: what it names is not known, and nothing was collected; give the state up first",
+                    row.projector, row.version
+                );
+                Error::corrupt(LAYOUT, what)
+            };
+            let points_to = envelope.map(|envelope| points_to(&envelope).ok_or_else(unreadable)).transpose()?;
+            named.extend(points_to.flatten());
         }
         let now = self.dynamo().env().now();
         let mut collected = BlobsCollected { seen: all.len() as u64, ..BlobsCollected::default() };

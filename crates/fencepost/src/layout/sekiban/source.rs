@@ -65,8 +65,8 @@ impl Sekiban {
         let views: Vec<_> = stream::iter(views.collect::<Vec<_>>()).buffered(self.options().reads).try_collect().await?;
         let mut covers = known.clone();
         let mut rows = Vec::new();
-        for (end, (found, _)) in covers.values_mut().zip(views) {
-            *end = end.behind(&found);
+        for (end, (found, head)) in covers.values_mut().zip(views) {
+            *end = end.reached(&found, head);
             rows.extend(found);
         }
         rows.sort_by(|a, b| (a.at, &a.event).cmp(&(b.at, &b.event)));
@@ -96,7 +96,8 @@ impl Sekiban {
         let heads = || try_join_all(held.covers.keys().map(|tag| self.head(op, tag, Freshness::Strong)));
         let before = heads().await?;
         let latest = try_join_all(held.covers.keys().map(|tag| self.latest_row(op, tag.as_str(), Freshness::Strong))).await?;
-        let same = held.covers.values().zip(&latest).all(|(end, row)| row.as_ref().map(|row| row.at) == end.id());
+        // The last row that was read may have expired: then an older one is the last.
+        let same = held.covers.values().zip(&latest).all(|(end, row)| row.as_ref().is_none_or(|row| end.passed(row)));
         // One tag needs no second look: its last row is read at one instant.
         Ok(same && (held.covers.len() <= 1 || heads().await? == before))
     }

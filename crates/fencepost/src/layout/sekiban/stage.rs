@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::item::{self, HASH, Placed, RANGE, Stamp};
-use super::plan::{COUNT, DIGEST, ENDS, IDS, Intent, PIECES, RECORD, ROWS_TTL, SHARDS, TABLE_HASH, TICKS, WRITTEN, clear};
+use super::plan::{
+    BURIED, COUNT, DIGEST, ENDS, GRAVE, IDS, Intent, PIECES, RECORD, ROWS_TTL, SHARDS, TABLE_HASH, TICKS, WRITTEN, clear, put_over_grave,
+};
 use super::suid::SortableId;
 use super::{LAYOUT, Sekiban};
 use crate::dynamo::item::{Attributes, Item, Malformed, as_number, binary, number, text, wrong};
@@ -63,6 +65,8 @@ pub(super) struct Record {
     ids: Option<Vec<Uuid>>,
     /// None: it fitted in one transaction.
     pieces: Option<u64>,
+    /// Which pieces under its id are its own: how often others had been collected.
+    buried: u64,
     written: Timestamp,
     shards: u32,
     ttl: Option<u64>,
@@ -82,6 +86,7 @@ impl Record {
                 count: item.number(COUNT)?,
                 ids,
                 pieces: item.maybe_number(PIECES)?,
+                buried: item.maybe_number(BURIED)?.unwrap_or(0),
                 written: item.text(WRITTEN)?.parse().map_err(|_| wrong(WRITTEN, "a time"))?,
                 shards: u32::try_from(item.number(SHARDS)?).map_err(|_| wrong(SHARDS, "a number of shards"))?,
                 ttl: item.maybe_number(ROWS_TTL)?,
@@ -110,8 +115,19 @@ impl Record {
 
 impl Sekiban {
     pub(super) async fn record(&self, op: &Op, commit: CommitId) -> Result<Option<Record>> {
+        Ok(self.record_or_grave(op, commit).await?.0)
+    }
+
+    /// The record of a commit; where there is none, how often pieces under its id were collected.
+    pub(super) async fn record_or_grave(&self, op: &Op, commit: CommitId) -> Result<(Option<Record>, u64)> {
         let found = self.dynamo().get(op, &self.options().events, self.keys().commit(commit, RECORD), Freshness::Strong).await?;
-        found.map(|item| Record::of_item(commit, &item)).transpose()
+        match found {
+            None => Ok((None, 0)),
+            Some(item) => match item.maybe_number(GRAVE).map_err(|malformed| item::corrupt(&item, &malformed))? {
+                Some(buried) => Ok((None, buried)),
+                None => Ok((Some(Record::of_item(commit, &item)?), 0)),
+            },
+        }
     }
 
     /// Where the events of a record stand. One whose id the caller gave may have been there before, or stand where the caller said: it is read.
@@ -166,8 +182,9 @@ impl Sekiban {
     }
 
     /// Puts the events where nobody looks, in pieces; how many. Pieces are called by what they hold: other events under the same commit id, of one
-    /// who decides anew or of one who takes an id that is taken, never come between them.
-    pub(super) async fn stage(&self, op: &Op, intent: &Intent<'_>) -> Result<u64> {
+    /// who decides anew or of one who takes an id that is taken, never come between them. And by how often pieces under the id were collected: those that
+    /// are being deleted are never the ones that are published.
+    pub(super) async fn stage(&self, op: &Op, intent: &Intent<'_>, buried: u64) -> Result<u64> {
         let staged = intent.events.iter().zip(&intent.ids).enumerate().map(|(n, (event, id))| StagedEvent {
             id: *id,
             given: event.given_id().is_some(),
@@ -185,7 +202,7 @@ impl Sekiban {
             .chunks(PIECE)
             .enumerate()
             .map(|(n, piece)| {
-                let mut item = self.keys().commit(intent.commit, &piece_key(n, &intent.digest));
+                let mut item = self.keys().commit(intent.commit, &piece_key(n, &intent.digest, buried));
                 item.insert(DATA.into(), binary(piece));
                 item.insert(STAGED_AT.into(), number(now));
                 item
@@ -202,7 +219,7 @@ impl Sekiban {
         let Some(record) = self.record(op, commit).await? else { return Ok(()) };
         let Some(pieces) = record.pieces else { return Ok(()) };
         self.may_finish(op, commit).await?;
-        let items = self.pieces(op, commit, &record.digest).await?;
+        let items = self.pieces(op, commit, &of_digest(&record.digest, record.buried)).await?;
         // Pieces are removed when all is done: somebody else was here.
         if (items.len() as u64) < pieces {
             return self.close(op, commit).await;
@@ -277,22 +294,21 @@ impl Sekiban {
         }
     }
 
-    async fn pieces(&self, op: &Op, commit: CommitId, digest: &[u8]) -> Result<Vec<Item>> {
+    async fn pieces(&self, op: &Op, commit: CommitId, of: &str) -> Result<Vec<Item>> {
         let key = self.keys().commit(commit, "");
         let Some(hash) = key.get(HASH) else { return Ok(Vec::new()) };
         let find = Find::new(&self.options().events, HASH, hash.clone());
         // At most 64 MiB: never a thousand of them.
         let find = find.range(Range::Begins(RANGE.into(), text("000")));
         let mut items: Vec<Item> = self.dynamo().items(op, find).try_collect().await?;
-        let of = of_digest(digest);
-        items.retain(|item| item.text(RANGE).is_ok_and(|sk| sk.ends_with(&of)));
+        items.retain(|item| item.text(RANGE).is_ok_and(|sk| sk.ends_with(of)));
         Ok(items)
     }
 
     /// Removes what was staged for a commit id that turned out to be taken. What is left of it is garbage, and collected as such.
-    pub(super) async fn unstage_own(&self, op: &Op, intent: &Intent<'_>, pieces: u64) {
+    pub(super) async fn unstage_own(&self, op: &Op, intent: &Intent<'_>, pieces: u64, buried: u64) {
         for n in 0..pieces {
-            let key = self.keys().commit(intent.commit, &piece_key(usize::try_from(n).unwrap_or(usize::MAX), &intent.digest));
+            let key = self.keys().commit(intent.commit, &piece_key(usize::try_from(n).unwrap_or(usize::MAX), &intent.digest, buried));
             if let Err(error) = self.dynamo().delete(op, &self.options().events, key).await {
                 tracing::warn!(commit = %intent.commit, %error, "what was staged in vain is left to be collected");
                 return;
@@ -300,14 +316,12 @@ impl Sekiban {
         }
     }
 
-    fn tombstone(&self, commit: CommitId) -> Write {
+    /// Sees to it that nothing that was staged so far under a commit id is published.
+    fn bury(&self, commit: CommitId, before: u64) -> Write {
         let mut item = self.keys().commit(commit, RECORD);
-        item.insert(DIGEST.into(), binary([0u8; 0]));
-        item.insert(TICKS.into(), number(0));
-        item.insert(COUNT.into(), number(0));
+        item.insert(GRAVE.into(), number(before + 1));
         item.insert(WRITTEN.into(), text(item::written(self.dynamo().env().now())));
-        item.insert(SHARDS.into(), number(1));
-        Write::PutNew { table: self.options().events.clone(), item }
+        put_over_grave(&self.options().events, item, before)
     }
 
     /// Deletes pieces that were never published, of commits older than this. Reads the whole events table.
@@ -338,12 +352,12 @@ impl Sekiban {
         }
         for (commit, keys) in dead {
             collected.seen += 1;
-            match self.record(&op, commit).await? {
+            match self.record_or_grave(&op, commit).await? {
                 // One that is published is finished instead. What that leaves is of others, who were refused the id, or of one who died behind it.
-                Some(_) => self.finish(commit).await?,
-                // Its writer, if it lives, finds this where its record would go, and publishes nothing.
-                None => {
-                    if let Outcome::Failed { .. } = self.dynamo().write(&op, TABLE_HASH, vec![self.tombstone(commit)]).await? {
+                (Some(_), _) => self.finish(commit).await?,
+                // Its writer, if it lives, finds this where its record would go, and stages anew.
+                (None, before) => {
+                    if let Outcome::Failed { .. } = self.dynamo().write(&op, TABLE_HASH, vec![self.bury(commit, before)]).await? {
                         continue;
                     }
                     collected.sets += 1;
@@ -360,13 +374,16 @@ impl Sekiban {
 }
 
 /// How a piece is called: its number, and whose it is.
-fn piece_key(number: usize, digest: &[u8]) -> String {
-    format!("{number:06}{}", of_digest(digest))
+fn piece_key(number: usize, digest: &[u8], buried: u64) -> String {
+    format!("{number:06}{}", of_digest(digest, buried))
 }
 
-fn of_digest(digest: &[u8]) -> String {
+fn of_digest(digest: &[u8], buried: u64) -> String {
     let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("#{digits}")
+    match buried {
+        0 => format!("#{digits}"),
+        n => format!("#{digits}.{n}"),
+    }
 }
 
 fn unstage(commit: CommitId, items: &[Item]) -> Result<Vec<StagedEvent>> {

@@ -1,4 +1,7 @@
-//! Streams: a stream is a tag, and its version the number of events that carry it.
+//! Streams: a stream is a tag, and its version the number of events that carry it, as its head counts them, and with those that stand above the head.
+//!
+//! Events are numbered back from there. Where a row of Sekiban's came late, below a head, which counts it nowhere, the number of the end stays, and the
+//! first events share the number 1; where rows have expired, the first is the one behind them.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -6,7 +9,8 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
 use super::item::TagRow;
-use super::read::freshness;
+use super::plan::Stand;
+use super::read::{Walk, freshness};
 use super::token::{End, Held};
 use super::{Sekiban, SortableId};
 use crate::dynamo::item::{Attributes, Item, number, text};
@@ -35,10 +39,11 @@ impl Sekiban {
         held.covers.get(tag).copied().ok_or_else(|| foreign().into())
     }
 
-    /// Events of rows, numbered from the one behind so many.
-    async fn numbered(&self, op: &Op, rows: &[TagRow], before: u64, fresh: Freshness) -> Result<Vec<Recorded>> {
-        let events = self.hydrate_each(op, rows, fresh).await?.into_iter().zip(before + 1..);
-        Ok(events.filter_map(|(stored, number)| Some(Recorded { version: Some(number), ..stored?.event })).collect())
+    /// Events of rows, of which the last has this number.
+    async fn numbered(&self, op: &Op, rows: &[TagRow], last: u64, fresh: Freshness) -> Result<Vec<Recorded>> {
+        let numbers = Numbers { rows: rows.len() as u64, last };
+        let events = self.hydrate_each(op, rows, fresh).await?.into_iter().zip(1..);
+        Ok(events.filter_map(|(stored, nth)| Some(Recorded { version: Some(numbers.of(nth)), ..stored?.event })).collect())
     }
 
     async fn load_stream(&self, op: &Op, stream: &StreamName, options: &LoadOptions) -> Result<Loaded> {
@@ -56,18 +61,14 @@ impl Sekiban {
                 }
             },
             (None, Origin::Latest) => {
-                let end = self.stand(op, &tag).await?.end;
-                let event = match end.event() {
-                    Some(id) => self.stored_event(op, &id, Freshness::Strong).await?,
-                    None => None,
-                };
-                let events = event.map(|stored| Recorded { version: Some(end.count), ..stored.event });
-                return Ok(Loaded::new(Vec::new(), events.into_iter().collect(), end.count, self.stream_token(&tag, end), op.units()));
+                let (Stand { end, .. }, row) = self.stand_and_row(op, &tag).await?;
+                let events = self.numbered(op, row.as_slice(), end.count, Freshness::Strong).await?;
+                return Ok(Loaded::new(Vec::new(), events, end.count, self.stream_token(&tag, end), op.units()));
             }
         };
-        let (rows, _) = self.view(op, &tag, &after, fresh).await?;
-        let events = self.numbered(op, &rows, after.count, fresh).await?;
-        let end = after.behind(&rows);
+        let (rows, head) = self.view(op, &tag, &after, fresh).await?;
+        let end = after.reached(&rows, head);
+        let events = self.numbered(op, &rows, end.count, fresh).await?;
         Ok(Loaded::new(snapshots, events, end.count, self.stream_token(&tag, end), op.units()))
     }
 
@@ -89,10 +90,13 @@ impl Sekiban {
             // A repeat may find its own events where the version was: it is looked for before the version is judged.
             Expect::Version(version) => match self.at_version(op, &tag, version).await? {
                 Ok(end) => Some(After::Token(self.stream_token(&tag, end))),
-                Err(conflict) if append.commit.is_none() => return Err(conflict),
                 Err(conflict) => {
-                    // A try that is still on its way, of this call or of an earlier one under the id, holds the head as it was.
+                    // A try that is still on its way, of this call or of an earlier one under the id, holds the head as it was. And a load since a token
+                    // above the head tells what the head counts, once it stands there.
                     self.catch_head_up(op, &tag).await?;
+                    if append.commit.is_none() {
+                        return Err(conflict);
+                    }
                     let (mut committed, count) = self.recorded_before(op, &append, Some(&tag)).await?.ok_or(conflict)?;
                     committed.version = Some(count);
                     // Another run may have landed it, behind events that are not in this one's model.
@@ -127,17 +131,8 @@ impl Sekiban {
         if end.count == version {
             return Ok(Ok(end));
         }
-        // Rows of Sekiban's that came late are counted by no head, and loads number all that are there.
-        let end = end.counting(match end.id() {
-            Some(at) => self.count_rows(op, tag.as_str(), None, Some(at)).await?,
-            None => 0,
-        });
-        if end.count == version {
-            return Ok(Ok(end));
-        }
         let rows = self.last_rows(op, tag, &end, end.count.saturating_sub(version)).await?;
-        let known = end.count - rows.len() as u64;
-        let events = self.numbered(op, &rows, known, Freshness::Strong).await?;
+        let events = self.numbered(op, &rows, end.count, Freshness::Strong).await?;
         Ok(Err(Error::conflict(events, Some(self.stream_token(tag, end)))))
     }
 
@@ -194,37 +189,54 @@ impl Sekiban {
         Ok(newest)
     }
 
+    /// The first rows of a walk forwards, and the numbers of all. Where the first are not all, those up to the head are counted.
+    async fn begin_numbered(&self, op: &Op, tag: &Tag, mut walk: Walk) -> Result<(Numbers, Vec<TagRow>, Walk)> {
+        let first = self.step(op, &mut walk).await?.unwrap_or_default();
+        let numbers = match walk.head {
+            None => Numbers { rows: 0, last: 0 },
+            Some(head) => Numbers {
+                rows: match walk.is_done() {
+                    true => first.iter().filter(|row| row.at <= head.pos).count() as u64,
+                    false => self.count_rows(op, tag.as_str(), None, Some(head.pos)).await?,
+                },
+                last: head.cnt,
+            },
+        };
+        Ok((numbers, first, walk))
+    }
+
     fn read_stream_lazily<'a>(&'a self, stream: &'a StreamName, options: StreamReadOptions) -> BoxStream<'a, Result<Recorded>> {
         if options.limit == Some(0) {
             return stream::empty().boxed();
         }
         let backwards = options.direction == Direction::Backwards;
         let fresh = freshness(options.consistency);
+        // One more than asked for tells whether there is more. Whoever begins at a version reads the rows before it, not their events.
+        let page = self.options().page;
+        let limit = options.limit.filter(|_| options.after.is_none()).map_or(page, |n| i32::try_from(n + 1).unwrap_or(page).min(page));
         let start = async move {
             let op = self.dynamo().long_op();
             let tag = Tag::from(stream);
-            let walk = self.walk(&op, &tag, None, fresh).await?;
-            // Backwards, rows are numbered from their count; those above the head, Sekiban's, are counted with them.
-            let last = if backwards { self.stand(&op, &tag).await?.end } else { End::default() };
-            let from = last.sort_key().map(|key| format!("{key}$")).filter(|_| backwards);
-            Ok::<_, Error>((walk.towards(backwards, from), if backwards { last.count } else { 0 }))
+            let walk = self.walk(&op, &tag, None, fresh).await?.by(limit);
+            if backwards {
+                let last = self.stand(&op, &tag).await?.end;
+                let walk = walk.towards(true, last.sort_key().map(|key| format!("{key}$")));
+                return Ok((Numbers { rows: 0, last: last.count }, Vec::new(), walk));
+            }
+            self.begin_numbered(&op, &tag, walk).await
         };
         let wanted = move |version: u64| match options.after {
             None => true,
             Some(after) if backwards => version < after,
             Some(after) => version > after,
         };
-        let pages = stream::once(start).and_then(move |(walk, count)| async move {
-            Ok(self.pages(walk).map_ok(move |rows| rows).scan(count, move |count, rows| {
+        let pages = stream::once(start).and_then(move |(numbers, first, walk)| async move {
+            let pages = stream::once(std::future::ready(Ok(first))).chain(self.pages(walk));
+            Ok(pages.scan(0, move |so_far, rows| {
                 let numbered = rows.map(|rows| {
                     let number = |row: TagRow| {
-                        if backwards {
-                            *count = count.saturating_sub(1);
-                            (row, *count + 1)
-                        } else {
-                            *count += 1;
-                            (row, *count)
-                        }
+                        *so_far += 1;
+                        (row, if backwards { numbers.counted_back(*so_far) } else { numbers.of(*so_far) })
                     };
                     rows.into_iter().map(number).filter(|(_, version)| wanted(*version)).collect::<Vec<_>>()
                 });
@@ -243,6 +255,24 @@ impl Sekiban {
             Some(limit) => events.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed(),
             None => events.boxed(),
         }
+    }
+}
+
+/// The numbers of rows: so many of them, and the last of those has this one.
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    rows: u64,
+    last: u64,
+}
+
+impl Numbers {
+    /// Of the nth row from the start, from 1 on.
+    fn of(self, nth: u64) -> u64 {
+        (nth + self.last).saturating_sub(self.rows).max(1)
+    }
+    /// Of the nth row from the end, from 1 on.
+    fn counted_back(self, nth: u64) -> u64 {
+        (self.last + 1).saturating_sub(nth).max(1)
     }
 }
 

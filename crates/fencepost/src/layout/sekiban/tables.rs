@@ -104,14 +104,13 @@ pub(super) fn rights(options: &Options) -> Vec<Rights> {
             "" => bucket.name.clone(),
             prefix => format!("{}/{prefix}", bucket.name),
         };
-        // Without ListBucket a missing object is told as a denied one.
-        for (role, actions) in [
-            (Role::Writer, &["GetObject", "PutObject"][..]),
-            (Role::Reader, &["GetObject"]),
-            (Role::Admin, &["GetObject", "PutObject", "DeleteObject"]),
-        ] {
+        // Without ListBucket a missing object is told as a denied one. Sekiban's releases to 10.22 put theirs beside the prefix: they are read there.
+        for (role, actions) in [(Role::Writer, &["PutObject"][..]), (Role::Reader, &[]), (Role::Admin, &["PutObject", "DeleteObject"])] {
             may(role, &bucket.name, On::Bucket, &[&["ListBucket"]]);
-            may(role, &objects, On::Objects, &[actions]);
+            may(role, &bucket.name, On::Objects, &[&["GetObject"]]);
+            if !actions.is_empty() {
+                may(role, &objects, On::Objects, &[actions]);
+            }
         }
     }
     all

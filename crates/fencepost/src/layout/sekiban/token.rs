@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::LAYOUT;
-use super::item::{TagRow, sort_key};
+use super::item::{Head, TagRow, sort_key};
 use super::suid::SortableId;
 use crate::error::{Refused, Result};
 use crate::event::Tag;
 use crate::position::{Base, Token};
 
-/// The last row of a tag that was read, and how many there are up to it.
+/// The last row of a tag that was read, and how many events the tag has with it: as its head counts them, and with those that stand above the head.
+/// What came late, below a head, or has expired there, moves no number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     /// None: before the first.
@@ -40,6 +41,15 @@ impl End {
             Some(row) => End::at(row.at, row.event.parse().unwrap_or(Uuid::max()), count),
         }
     }
+    /// Behind these rows, all that were found behind this place under a head.
+    pub(super) fn reached(self, rows: &[TagRow], head: Option<Head>) -> End {
+        let end = self.behind(rows);
+        match head.filter(|head| self.id().is_none_or(|at| at <= head.pos)) {
+            Some(head) => end.counting(head.cnt + rows.iter().filter(|row| row.at > head.pos).count() as u64),
+            // Rows between the head and this place are in its count.
+            None => end,
+        }
+    }
     /// The same place, with so many rows up to it.
     pub(super) fn counting(self, count: u64) -> End {
         End { count, ..self }
@@ -47,12 +57,13 @@ impl End {
     pub(super) fn id(&self) -> Option<SortableId> {
         self.last.map(|last| last.at)
     }
-    pub(super) fn event(&self) -> Option<Uuid> {
-        self.last.map(|last| last.event)
-    }
     /// The key of the last row: what is behind it is new.
     pub(super) fn sort_key(&self) -> Option<String> {
         self.last.map(|last| sort_key(last.at, &last.event.to_string()))
+    }
+    /// Whether a row of the tag was read.
+    pub(super) fn passed(&self, row: &TagRow) -> bool {
+        self.covers(row.at, &row.event.parse().unwrap_or(Uuid::max()))
     }
     /// Whether an event that stands here on the tag was read.
     pub(super) fn covers(&self, at: SortableId, event: &Uuid) -> bool {

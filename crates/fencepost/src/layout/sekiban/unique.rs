@@ -1,13 +1,15 @@
 //! Appending under a key, once: the events' ids are made of it, so that whoever comes second meets what the first wrote.
 
+use std::collections::BTreeMap;
+
 use icu_normalizer::ComposingNormalizerBorrowed;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::Sekiban;
 use super::append::{Run, check_size};
-use super::ops::check_place;
 use super::plan::Intent;
 use super::suid::SortableId;
 use crate::dynamo::Freshness;
@@ -66,7 +68,7 @@ impl Sekiban {
     /// `behind`: the id that one more event would have.
     async fn append_unique(&self, key: &str, events: Vec<Event>, at: Option<SortableId>, behind: Option<Uuid>) -> Result<Unique> {
         check_size(&events)?;
-        at.iter().try_for_each(check_place)?;
+        at.iter().try_for_each(|at| self.check_place(at))?;
         let op = self.dynamo().op();
         let mut intent = Intent::new(self.dynamo().env().new_commit_id(), &events)?;
         intent.fixed = at.map(|at| vec![at]);
@@ -142,27 +144,30 @@ fn identity(separator: &str, service: &str, key: &str, index: Option<u32>) -> Uu
 fn fingerprint(service: &str, key: &str, event_type: &str, data: &[u8], tags: &[Tag]) -> String {
     let mut tags: Vec<&str> = tags.iter().map(Tag::as_str).collect();
     tags.sort_unstable();
-    let body = match serde_json::from_slice::<Value>(data) {
-        Ok(json) => canonical(&json),
-        Err(_) => String::from_utf8_lossy(data).into_owned(),
-    };
+    let json = serde_json::from_slice::<&RawValue>(data).ok().and_then(canonical);
+    let body = json.unwrap_or_else(|| String::from_utf8_lossy(data).into_owned());
     let hash = Hasher::default().number(2).number(1).text(OPERATION).text(service).text(key).text(event_type).text(&body);
     let hash = hash.number(u32::try_from(tags.len()).unwrap_or(u32::MAX));
     let hash = tags.into_iter().fold(hash, Hasher::text);
     hash.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// JSON with the names of every object in order.
-fn canonical(value: &Value) -> String {
-    match value {
-        Value::Array(values) => format!("[{}]", values.iter().map(canonical).collect::<Vec<_>>().join(",")),
-        Value::Object(map) => {
-            let mut members: Vec<_> = map.iter().collect();
-            members.sort_by_key(|(name, _)| name.as_str());
-            let members = members.into_iter().map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), canonical(value)));
-            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+/// JSON with the names of every object in order, and numbers as they are written: two that a machine's number cannot tell apart are two. None where it is
+/// none, or deeper than serde_json goes.
+fn canonical(json: &RawValue) -> Option<String> {
+    let text = json.get();
+    match text.as_bytes().first()? {
+        b'{' => {
+            let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+            let members = members.into_iter().map(|(name, value)| Some(format!("{}:{}", Value::from(name), canonical(value)?)));
+            Some(format!("{{{}}}", members.collect::<Option<Vec<_>>>()?.join(",")))
         }
-        scalar => scalar.to_string(),
+        b'[' => {
+            let values: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+            Some(format!("[{}]", values.into_iter().map(canonical).collect::<Option<Vec<_>>>()?.join(",")))
+        }
+        b'"' => Some(Value::from(serde_json::from_str::<String>(text).ok()?).to_string()),
+        _ => Some(text.to_owned()),
     }
 }
 
@@ -188,6 +193,12 @@ mod tests {
         let other = fingerprint("default", "k", "T", br#"{ "b": {"d":[1,2],"c":2}, "a": 1 }"#, &tags(["y", "x"]));
         assert_eq!(one, other);
         assert_ne!(one, fingerprint("default", "k", "T", br#"{"a":1,"b":{"c":2,"d":[2,1]}}"#, &tags(["x", "y"])));
+        for (one, other) in [("1e400", "1e401"), ("18446744073709551616", "18446744073709551617"), ("0.30000000000000001", "0.3")] {
+            let of = |number: &str| fingerprint("default", "k", "T", format!("{{\"a\":[{number}]}}").as_bytes(), &[]);
+            assert_ne!(of(one), of(other));
+        }
+        let escaped = fingerprint("default", "k", "T", br#"{"\u0061":"\u00e4"}"#, &[]);
+        assert_eq!(escaped, fingerprint("default", "k", "T", "{\"a\":\"ä\"}".as_bytes(), &[]));
         assert_ne!(one, fingerprint("default", "k", "U", br#"{"a":1,"b":{"c":2,"d":[1,2]}}"#, &tags(["x", "y"])));
     }
 }
