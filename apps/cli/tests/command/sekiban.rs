@@ -108,7 +108,7 @@ fn settings_that_cannot_be_meant_are_refused_and_a_bucket_is_in_rights_and_defin
 fn settings_may_come_from_the_environment_alone() {
     let folder = tempfile::tempdir().expect("folder");
     let url = format!("file:{}?layout=sekiban&settings=env", folder.path().join("s.db").display());
-    let output = fencepost().env("DynamoDb__WriteShardCount", "4").args(["--store", &url, "stats", "-o", "json"]).output().expect("runs");
+    let output = fencepost().env("DynamoDb__WriteShardCount", "4").args(["--store", &url, "stats"]).output().expect("runs");
     assert_eq!(Ran(output).ok().lines()[0]["settings"]["shards"], "4");
 }
 
