@@ -36,6 +36,7 @@ const STREAM: &str = "a";
 const WRITER: &str = "w";
 const REBUILT: &str = "b";
 const GAP: &str = "g";
+const UNSURE: &str = "o";
 const DONE: &str = "d";
 const READ: &str = "r";
 const FINISHED: &str = "f";
@@ -56,9 +57,18 @@ pub(crate) struct Epoch {
     pub(crate) ids: Vec<CommitId>,
     /// Where the rebuilds of the last day put commits that may come again by the stream.
     pub(crate) rebuilt: Vec<Span>,
-    /// When it was found that records were trimmed before they were read; a rebuild clears it.
-    pub(crate) gap: Option<u64>,
+    /// What is missing, if anything may be; a rebuild clears it.
+    pub(crate) gap: Option<Gap>,
     pub(crate) entries: Vec<Indexed>,
+}
+
+/// Records were trimmed before they were read, could not be read, or were given up: commits may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// When that was last found.
+    pub(crate) found: u64,
+    /// All that is stamped before this is in the index; of what is stamped later only the epochs tell.
+    pub(crate) since: u64,
 }
 
 /// The epochs of one rebuild, and those that others put between them.
@@ -197,8 +207,9 @@ impl Epoch {
         if !self.rebuilt.is_empty() {
             item.insert(REBUILT.into(), Value::L(self.rebuilt.iter().map(Span::value).collect()));
         }
-        if let Some(time) = self.gap {
-            item.insert(GAP.into(), number(time));
+        if let Some(gap) = self.gap {
+            item.insert(GAP.into(), number(gap.found));
+            item.insert(UNSURE.into(), number(gap.since));
         }
         item
     }
@@ -220,6 +231,13 @@ impl Epoch {
 
     pub(crate) fn of_item(item: &Item) -> Result<Epoch, Error> {
         decode(item).map_err(|malformed| corrupt(item, &malformed))
+    }
+}
+
+impl Gap {
+    /// Found again, or for the first time.
+    pub(crate) fn found(earlier: Option<Gap>, now: u64, since: u64) -> Gap {
+        Gap { found: now, since: earlier.map_or(since, |earlier| earlier.since.min(since)) }
     }
 }
 
@@ -301,7 +319,8 @@ fn decode(item: &Item) -> Result<Epoch, Malformed> {
         shards,
         ids,
         rebuilt,
-        gap: item.maybe_number(GAP)?,
+        // One that does not say since when: nothing is sure.
+        gap: item.maybe_number(GAP)?.map(|found| Ok(Gap { found, since: item.maybe_number(UNSURE)?.unwrap_or(0) })).transpose()?,
         entries,
     })
 }
@@ -331,7 +350,7 @@ mod tests {
             shards: [("a".into(), Mark::At { done: None, read: at("12") }), ("b".into(), Mark::Finished)].into(),
             ids: vec![CommitId(Uuid::from_u128(1)), CommitId(Uuid::from_u128(2))],
             rebuilt: vec![Span { first: 4, last: 5, time: 8 }],
-            gap: Some(5),
+            gap: Some(Gap { found: 5, since: 2 }),
             entries,
         }
     }

@@ -97,8 +97,10 @@ pub(crate) struct Plan {
     queue: VecDeque<Ready>,
     wants: BTreeSet<Want>,
     missing: HashMap<String, Missing>,
-    /// Waited for in vain: not in the index, and nothing is held back for them.
+    /// Waited for in vain: not in the index, and their records are passed over. What follows them waits for a rebuild.
     given_up: HashSet<CommitId>,
+    /// Records are lost: of what is stamped from here on no clock says that it is in the index.
+    lost_since: Option<u64>,
     stamps: Stamps,
     mutation: Option<Mutation>,
 }
@@ -252,7 +254,18 @@ impl Plan {
 
     /// Whether nothing needs to wait for a commit any more.
     fn is_past(&self, commit: CommitId, stamp: u64, now: u64) -> bool {
-        self.is_indexed(commit) || stamp + HOUR < self.shards.horizon(now)
+        self.is_indexed(commit) || self.is_long_past(stamp, now)
+    }
+
+    /// Whether what has this stamp was read long ago, and so is in the index, unless it is among what was lost. The one place where a clock counts.
+    fn is_long_past(&self, stamp: u64, now: u64) -> bool {
+        let may_be_lost = self.lost_since.is_some_and(|since| self.stamps == Stamps::Said || stamp >= since);
+        stamp + HOUR < self.shards.horizon(now) && (!may_be_lost || self.mutated(Mutation::LostTakenForIndexed))
+    }
+
+    /// Records were lost; all that is stamped before this is in the index.
+    pub(crate) fn lost(&mut self, since: u64) {
+        self.lost_since = Some(self.lost_since.map_or(since, |earlier| earlier.min(since)));
     }
 
     fn is_sure(&mut self, commit: CommitId, series: &str, behind: Option<(CommitId, u64)>) {
@@ -330,8 +343,7 @@ impl Plan {
             Some((commit, _)) if self.is_indexed(commit) => self.advance(series, version),
             // Its record came: it waits itself.
             Some((commit, _)) if self.waiting.contains_key(&commit) => self.miss(series, version, now),
-            // The one place where a clock counts.
-            Some((_, stamp)) if stamp + HOUR < self.shards.horizon(now) && !self.is_dated(series) => self.advance(series, version),
+            Some((_, stamp)) if self.is_long_past(stamp, now) && !self.is_dated(series) => self.advance(series, version),
             Some((commit, stamp)) => {
                 self.wants.insert(Want::Commit { commit, stamp, series: series.into(), version });
             }
@@ -404,12 +416,11 @@ impl Plan {
         if self.mutated(Mutation::NoLook) {
             return Vec::new();
         }
-        // What has not come in an hour, and was written before all that is unread, does not come.
-        let horizon = self.shards.horizon(now);
-        let given_up =
-            |(commit, stamp): (&CommitId, &u64)| (stamp + HOUR < horizon && !self.waiting.contains_key(commit)).then_some(*commit);
-        let given_up: BTreeSet<CommitId> = self.waiting.values().flat_map(|waiting| waiting.after.iter().filter_map(given_up)).collect();
-        for commit in given_up {
+        // What was written before all that is unread, and is not among what was lost, is there.
+        let is_there =
+            |(commit, stamp): (&CommitId, &u64)| (self.is_long_past(*stamp, now) && !self.waiting.contains_key(commit)).then_some(*commit);
+        let there: BTreeSet<CommitId> = self.waiting.values().flat_map(|waiting| waiting.after.iter().filter_map(is_there)).collect();
+        for commit in there {
             self.release(commit);
         }
         let gaps: Vec<(String, u64)> = self

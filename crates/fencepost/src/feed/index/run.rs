@@ -16,12 +16,11 @@ use super::recent::{Rebuilt, Since};
 use super::shards::Shards;
 use super::{IndexOptions, IndexProgress, Learnt, Until};
 use crate::dynamo::Op;
-use crate::dynamo::records::Record;
 use crate::error::{Error, Result};
 use crate::event::CommitId;
 use crate::side::chain::{Before, Indexable, Under};
-use crate::side::epoch::{Epoch, Indexed, Mark, Span};
-use crate::side::notice::{Notice, split};
+use crate::side::epoch::{Epoch, Gap, Indexed, Mark, Span};
+use crate::side::notice::split;
 
 /// Slots looked up at a time.
 const AT_ONCE: usize = 16;
@@ -37,6 +36,10 @@ pub(super) const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
 /// What lies unread in a shard for longer than this may be gone.
 const FORGETS: u64 = 23 * super::plan::HOUR;
+/// What was unread when an epoch was put is not stamped longer before it: a day in the stream, an hour by clocks, and an hour in a round.
+const UNREAD: u64 = 26 * super::plan::HOUR;
+/// An epoch is not put so long after the stream was looked at: what was read then says nothing of what the stream has forgotten since.
+const ROUND: u64 = super::plan::HOUR;
 
 /// How a run from the chain's end came to its own end.
 enum End {
@@ -108,9 +111,13 @@ struct Session<'a> {
     /// The last epoch of the chain.
     number: u64,
     rebuilt: Vec<Span>,
-    gap: Option<u64>,
+    gap: Option<Gap>,
     /// As the last epoch has it.
-    known_gap: Option<u64>,
+    known_gap: Option<Gap>,
+    /// All that is stamped before this is in the index, unless there was a gap before.
+    sure: u64,
+    /// When the stream was last looked at.
+    polled: u64,
     /// As the last epoch has them.
     marks: BTreeMap<String, Mark>,
 }
@@ -141,6 +148,8 @@ impl<'a> Session<'a> {
             rebuilt: last.as_ref().map(|epoch| Rebuilt::young(&epoch.rebuilt, now)).unwrap_or_default(),
             gap: last.as_ref().and_then(|epoch| epoch.gap),
             known_gap: last.as_ref().and_then(|epoch| epoch.gap),
+            sure: last.as_ref().map_or(0, |epoch| epoch.time.saturating_sub(UNREAD)),
+            polled: now,
             marks: BTreeMap::new(),
         };
         let Some(last) = last else { return Ok(session) };
@@ -155,6 +164,9 @@ impl<'a> Session<'a> {
             session.trimmed(now, "the last epoch is about a day old, and of a shard that it names nothing was read yet");
         }
         session.plan = Plan::new(shards, listed, stamps, runner.options.mutation);
+        if let Some(gap) = session.gap {
+            session.plan.lost(gap.since);
+        }
         session.marks = if same { last.shards } else { BTreeMap::new() };
         Ok(session)
     }
@@ -214,13 +226,19 @@ impl<'a> Session<'a> {
 
     /// A page of every shard that may be read; whether anything came.
     async fn poll(&mut self, log: &dyn Indexable) -> Result<bool> {
+        self.polled = now(log);
         let polled = self.poller.poll(log.dynamo(), &self.op, &mut self.plan.shards).await?;
         for what in &polled.trimmed {
             self.trimmed(now(log), what);
         }
         for (shard, records) in polled.records {
             for record in records {
-                let notice = notice(log, &record);
+                // What cannot be read is said and left out, as if it were lost: no record may block its shard.
+                let notice = log.notice(&record).unwrap_or_else(|error| {
+                    tracing::error!(%error, "a record of the stream cannot be read");
+                    self.trimmed(now(log), "a record of the stream cannot be read, and is not indexed");
+                    None
+                });
                 self.plan.take(&shard, record.sequence, record.at, notice);
             }
         }
@@ -228,11 +246,23 @@ impl<'a> Session<'a> {
         Ok(polled.moved)
     }
 
-    /// Said loudly, and kept in the chain until a rebuild.
+    /// Said loudly, and kept in the chain until a rebuild: until then what follows anything that is missing waits for it.
     fn trimmed(&mut self, now: u64, what: &str) {
         tracing::error!(stream = self.poller.stream, "{what}: commits may be missing from the index; run `fencepost index rebuild`");
         metrics::counter!("fencepost_index_trimmed_total").increment(1);
-        self.gap = self.gap.or(Some(now));
+        let gap = Gap::found(self.gap, now, self.sure);
+        self.plan.lost(gap.since);
+        self.gap = Some(gap);
+    }
+
+    /// What stands before a commit and cannot be read is not in the index, and is waited for.
+    fn unreadable(&mut self, log: &dyn Indexable, error: &Error) {
+        let what = "what stands before a commit cannot be read, and is waited for";
+        tracing::error!(%error, "{what}");
+        // It is looked at again and again, and found once.
+        if self.gap.is_none() {
+            self.trimmed(now(log), what);
+        }
     }
 
     /// Room for what comes behind commits that wait for what never came.
@@ -244,13 +274,22 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether a commit is in the epochs before this run.
+    /// Whether a commit is in the epochs before this run; where records were lost, also in those of this run.
     async fn is_in(&self, log: &dyn Indexable, commit: CommitId, stamp: u64, look: Look) -> Result<bool> {
         let now = now(log);
         // A stamp that somebody said may lie ahead of when it was written, and then bounds nothing.
         let ever = log.counts_events() && (stamp > now || look == Look::Again);
         let since = if ever { Since::Ever } else { Since::Stamp(stamp.min(now)) };
-        self.learnt.lock().await.recent.holds(log, &self.op, commit, since).await
+        let mut learnt = self.learnt.lock().await;
+        if learnt.recent.holds(log, &self.op, commit, since).await? {
+            return Ok(true);
+        }
+        // The plan forgets in time what it emitted itself.
+        if self.gap.is_none() || learnt.recent.reaches(self.number) {
+            return Ok(false);
+        }
+        learnt.recent.read_on(log, &self.op).await?;
+        learnt.recent.holds(log, &self.op, commit, since).await
     }
 
     /// Answers what the plan wants to know, until it wants nothing more.
@@ -278,19 +317,21 @@ impl<'a> Session<'a> {
                 self.plan.before_is(commit, &series, found, now(log));
             }
             let reads = slots.into_iter().map(|(series, version)| async move {
-                // A slot that cannot be read was not indexed, and nothing waits for it either.
                 let found = match log.commit_at(op, &series, version).await {
-                    Err(error @ Error::Corrupt(_)) => {
-                        tracing::error!(%error, "what stands before a commit cannot be read, and is passed over");
-                        None
-                    }
-                    found => found?,
+                    Err(error @ Error::Corrupt(_)) => Err(error),
+                    found => Ok(found?),
                 };
                 Ok::<_, Error>((series, version, found))
             });
             let found: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
             for (series, version, found) in found {
-                self.plan.slot_is(&series, version, found, now(log));
+                match found {
+                    Ok(found) => self.plan.slot_is(&series, version, found, now(log)),
+                    Err(error) => {
+                        self.unreadable(log, &error);
+                        self.plan.commit_is(&series, version, false, now(log));
+                    }
+                }
             }
             for want in wants {
                 match want {
@@ -314,7 +355,14 @@ impl<'a> Session<'a> {
         if self.is_in(log, before.commit, before.stamp, look).await? {
             return Ok(Earlier::Indexed);
         }
-        let Some(notice) = log.notice_of(&self.op, series, before.commit).await? else { return Ok(Earlier::Gone) };
+        let notice = match log.notice_of(&self.op, series, before.commit).await {
+            Err(error @ Error::Corrupt(_)) => {
+                self.unreadable(log, &error);
+                return Ok(Earlier::Comes(before.commit, before.stamp));
+            }
+            found => found?,
+        };
+        let Some(notice) = notice else { return Ok(Earlier::Gone) };
         let part = notice.commit != before.commit;
         if part && self.is_in(log, notice.commit, notice.stamp, look).await? {
             return Ok(Earlier::Indexed);
@@ -343,6 +391,9 @@ impl<'a> Session<'a> {
     async fn put(&mut self, runner: &mut Runner<'_>, idle: bool) -> Result<Option<bool>> {
         let mut any = false;
         while self.plan.may_put() {
+            if self.polled + ROUND < now(runner.log) {
+                return Ok(None);
+            }
             let bare = self.plan.queue().is_empty();
             // Without commits only if shards came or went, so that a later run knows which of them are new; or if records were lost.
             if bare && !(idle && (self.shards_changed() || self.gap != self.known_gap)) {
@@ -371,6 +422,7 @@ impl<'a> Session<'a> {
             }
             any |= !bare;
             self.number = epoch.number;
+            self.sure = self.sure.max(epoch.time.saturating_sub(UNREAD));
             (self.marks, self.known_gap) = (epoch.shards, epoch.gap);
             self.put_done(runner, &taken);
         }
@@ -413,14 +465,6 @@ impl<'a> Session<'a> {
             (runner.progress)(&runner.so_far);
         }
     }
-}
-
-/// What cannot be read is said and left out: no record may block its shard.
-fn notice(log: &dyn Indexable, record: &Record) -> Option<Notice> {
-    log.notice(record).unwrap_or_else(|error| {
-        tracing::error!(%error, "a record of the stream cannot be read, and is not indexed");
-        None
-    })
 }
 
 pub(super) fn indexed(ready: &Ready) -> Option<Indexed> {

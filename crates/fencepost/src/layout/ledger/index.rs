@@ -12,7 +12,7 @@ use super::notice::notice;
 use crate::dynamo::item::Item;
 use crate::dynamo::records::{Change, Record};
 use crate::dynamo::{Freshness, Op};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{CommitId, Recorded};
 use crate::query::{Query, QueryItem};
 use crate::side::Side;
@@ -52,8 +52,9 @@ impl Indexable for Ledger {
     async fn commit_at(&self, op: &Op, key: &str, version: u64) -> Result<Option<(CommitId, u64)>> {
         for freshness in [Freshness::Eventual, Freshness::Strong] {
             let found = self.dynamo().get(op, self.table(), item::key(key.into(), version), freshness).await?;
-            if let Some(found) = found.and_then(|found| Some((item::commit_of(&found)?, item::stamp_of(&found)?))) {
-                return Ok(Some(found));
+            if let Some(found) = found {
+                let of = item::commit_of(&found).zip(item::stamp_of(&found));
+                return of.map(Some).ok_or_else(|| Error::corrupt("ledger", format!("{key} @{version} names no commit")));
             }
         }
         Ok(None)
