@@ -37,6 +37,8 @@ const WRITER: &str = "w";
 const REBUILT: &str = "b";
 const GAP: &str = "g";
 const UNSURE: &str = "o";
+const CHAIN_ID: &str = "c";
+const BEGUN: &str = "f";
 const DONE: &str = "d";
 const READ: &str = "r";
 const FINISHED: &str = "f";
@@ -59,6 +61,10 @@ pub(crate) struct Epoch {
     pub(crate) rebuilt: Vec<Span>,
     /// What is missing, if anything may be; a rebuild clears it.
     pub(crate) gap: Option<Gap>,
+    /// Which chain it belongs to: the writer of the first epoch. One that is built anew is another, and places in the old one mean nothing in it.
+    pub(crate) chain: Option<Uuid>,
+    /// When an indexer began the chain: what is older than the stream was then is not in it. A rebuild clears it.
+    pub(crate) begun: Option<u64>,
     pub(crate) entries: Vec<Indexed>,
 }
 
@@ -211,6 +217,12 @@ impl Epoch {
             item.insert(GAP.into(), number(gap.found));
             item.insert(UNSURE.into(), number(gap.since));
         }
+        if let Some(chain) = self.chain {
+            item.insert(CHAIN_ID.into(), binary(chain.as_bytes().to_vec()));
+        }
+        if let Some(time) = self.begun {
+            item.insert(BEGUN.into(), number(time));
+        }
         item
     }
 
@@ -311,16 +323,19 @@ fn decode(item: &Item) -> Result<Epoch, Malformed> {
             spans.ok_or_else(|| wrong(REBUILT, "a list of spans"))?
         }
     };
+    let id = |name: &'static str, bytes: &[u8]| Uuid::from_slice(bytes).map_err(|_| wrong(name, "an id"));
     Ok(Epoch {
         number: item.number(RANGE)?,
         time: item.number(TIME)?,
-        writer: Uuid::from_slice(item.bytes(WRITER)?).map_err(|_| wrong(WRITER, "an id"))?,
+        writer: id(WRITER, item.bytes(WRITER)?)?,
         stream: item.maybe_text(STREAM)?.map(str::to_owned),
         shards,
         ids,
         rebuilt,
         // One that does not say since when: nothing is sure.
         gap: item.maybe_number(GAP)?.map(|found| Ok(Gap { found, since: item.maybe_number(UNSURE)?.unwrap_or(0) })).transpose()?,
+        chain: item.maybe_bytes(CHAIN_ID)?.map(|bytes| id(CHAIN_ID, bytes)).transpose()?,
+        begun: item.maybe_number(BEGUN)?,
         entries,
     })
 }
@@ -351,6 +366,8 @@ mod tests {
             ids: vec![CommitId(Uuid::from_u128(1)), CommitId(Uuid::from_u128(2))],
             rebuilt: vec![Span { first: 4, last: 5, time: 8 }],
             gap: Some(Gap { found: 5, since: 2 }),
+            chain: Some(Uuid::from_u128(4)),
+            begun: Some(1),
             entries,
         }
     }

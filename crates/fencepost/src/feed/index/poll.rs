@@ -36,6 +36,11 @@ pub(super) struct Polled {
     pub(super) moved: bool,
 }
 
+/// Microseconds since 1970.
+pub(super) fn now_of(dynamo: &Dynamo) -> u64 {
+    u64::try_from(dynamo.env().now().as_microsecond()).unwrap_or(0)
+}
+
 /// What came of one shard.
 enum Came {
     Page {
@@ -57,9 +62,11 @@ impl Poller {
     /// A page of every shard that may be read.
     pub(super) async fn poll(&mut self, dynamo: &Dynamo, op: &Op, shards: &mut Shards) -> Result<Polled> {
         let mut polled = Polled::default();
+        let asked = now_of(dynamo);
         if self.described.is_none_or(|at| at.elapsed() >= DESCRIBE) {
             let found = shards.describe(&dynamo.shards(op, &self.stream).await?);
             polled.trimmed.extend(found.lost.iter().map(|shard| format!("shard {shard} is gone, and was not read to its end")));
+            shards.described(asked);
             self.described = Some(Instant::now());
         }
         let wanted = shards.to_read().into_iter();
@@ -74,7 +81,7 @@ impl Poller {
             match came {
                 Came::Page { records, next } => {
                     polled.moved |= !records.is_empty();
-                    shards.paged(&shard, records.len());
+                    shards.paged(&shard, records.len(), asked);
                     match next {
                         Some(cursor) => {
                             self.cursors.insert(shard.clone(), cursor);

@@ -261,11 +261,14 @@ impl Rebuild<'_> {
             ids: last.map(|last| last.ids.clone()).unwrap_or_default(),
             rebuilt: others.collect(),
             gap,
+            chain: self.known.last.as_ref().map_or(Some(self.writer), |last| last.chain),
+            begun: self.known.last.as_ref().and_then(|last| last.begun),
             entries: Vec::new(),
         };
         let count = if entries.is_empty() { 0 } else { template.cut(entries, template.ids.len()) };
         let all = count == entries.len();
-        let mut epoch = Epoch { entries: entries[..count].to_vec(), gap: template.gap.filter(|_| !all), ..template };
+        let (gap, begun) = (template.gap.filter(|_| !all), template.begun.filter(|_| !all));
+        let mut epoch = Epoch { entries: entries[..count].to_vec(), gap, begun, ..template };
         let span = self.spanned(&epoch);
         epoch.rebuilt.extend(span);
         if count == 0 && !all {

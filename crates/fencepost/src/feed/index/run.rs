@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::mutation::Mutation;
 use super::plan::{Earlier, Overdue, Plan, Ready, Stamps, Want};
-use super::poll::Poller;
+use super::poll::{Poller, now_of};
 use super::recent::{Rebuilt, Since};
 use super::shards::Shards;
 use super::{IndexOptions, IndexProgress, Learnt, Until};
@@ -35,9 +35,11 @@ pub(super) const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 /// What a rebuild put may come again by the stream for a day.
 pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
 /// What lies unread in a shard for longer than this may be gone.
-const FORGETS: u64 = 23 * super::plan::HOUR;
+pub(super) const FORGETS: u64 = 23 * super::plan::HOUR;
 /// What was unread when an epoch was put is not stamped longer before it: a day in the stream, an hour by clocks, and an hour in a round.
-const UNREAD: u64 = 26 * super::plan::HOUR;
+pub(super) const UNREAD: u64 = 26 * super::plan::HOUR;
+/// What is stamped so long before an indexer began the chain may have been forgotten by the stream then.
+pub(super) const FORGOTTEN: u64 = 22 * super::plan::HOUR;
 /// An epoch is not put so long after the stream was looked at: what was read then says nothing of what the stream has forgotten since.
 const ROUND: u64 = super::plan::HOUR;
 
@@ -118,6 +120,10 @@ struct Session<'a> {
     sure: u64,
     /// When the stream was last looked at.
     polled: u64,
+    /// Which chain it is; none: one that does not say.
+    chain: Option<Uuid>,
+    /// When an indexer began it, if no rebuild was there since.
+    begun: Option<u64>,
     /// As the last epoch has them.
     marks: BTreeMap<String, Mark>,
 }
@@ -150,14 +156,22 @@ impl<'a> Session<'a> {
             known_gap: last.as_ref().and_then(|epoch| epoch.gap),
             sure: last.as_ref().map_or(0, |epoch| epoch.time.saturating_sub(UNREAD)),
             polled: now,
+            chain: last.as_ref().map_or(Some(runner.writer), |epoch| epoch.chain),
+            begun: last.as_ref().map_or(Some(now), |epoch| epoch.begun),
             marks: BTreeMap::new(),
         };
-        let Some(last) = last else { return Ok(session) };
+        let Some(last) = last else {
+            session.plan.begun(now.saturating_sub(FORGOTTEN));
+            return Ok(session);
+        };
         let mut listed: HashSet<_> = last.ids.iter().copied().collect();
         listed.extend(learnt.rebuilt.commits(log, &session.op, &session.rebuilt).await?);
         let same = last.stream.as_ref().is_none_or(|stream| *stream == session.poller.stream);
         // What another stream says of its shards is of no use; what a rebuild put comes by any.
-        let shards = if same { Shards::resume(&last.shards) } else { Shards::default() };
+        let mut shards = if same { Shards::resume(&last.shards) } else { Shards::default() };
+        if last.time + UNREAD < now {
+            shards.forgotten();
+        }
         if !same {
             session.trimmed(now, "the table has another stream than the index was built from");
         } else if last.time + FORGETS < now && shards.has_unread() {
@@ -166,6 +180,9 @@ impl<'a> Session<'a> {
         session.plan = Plan::new(shards, listed, stamps, runner.options.mutation);
         if let Some(gap) = session.gap {
             session.plan.lost(gap.since);
+        }
+        if let Some(begun) = session.begun {
+            session.plan.begun(begun.saturating_sub(FORGOTTEN));
         }
         session.marks = if same { last.shards } else { BTreeMap::new() };
         Ok(session)
@@ -178,6 +195,10 @@ impl<'a> Session<'a> {
         loop {
             // Whatever rings from here on may have come too late for this round.
             appended.mark_unchanged();
+            // Asleep for so long, it does not see what a shard has lost of which it had read nothing: the chain's end tells.
+            if self.polled + FORGETS < now(log) {
+                return Ok(End::Lost);
+            }
             let moved = self.poll(log).await?;
             self.look_up(log, Look::First).await?;
             let put = self.put(runner, !moved).await?;
@@ -234,12 +255,15 @@ impl<'a> Session<'a> {
         for (shard, records) in polled.records {
             for record in records {
                 // What cannot be read is said and left out, as if it were lost: no record may block its shard.
-                let notice = log.notice(&record).unwrap_or_else(|error| {
+                let (notice, error) = match log.notice(&record) {
+                    Ok(notice) => (notice, None),
+                    Err(error) => (None, Some(error)),
+                };
+                let fresh = self.plan.take(&shard, record.sequence, record.at, notice);
+                if let Some(error) = error.filter(|_| fresh) {
                     tracing::error!(%error, "a record of the stream cannot be read");
                     self.trimmed(now(log), "a record of the stream cannot be read, and is not indexed");
-                    None
-                });
-                self.plan.take(&shard, record.sequence, record.at, notice);
+                }
             }
         }
         self.plan.emit(now(log));
@@ -329,7 +353,7 @@ impl<'a> Session<'a> {
                     Ok(found) => self.plan.slot_is(&series, version, found, now(log)),
                     Err(error) => {
                         self.unreadable(log, &error);
-                        self.plan.commit_is(&series, version, false, now(log));
+                        self.plan.commit_is(&series, version, now(log), false, now(log));
                     }
                 }
             }
@@ -337,7 +361,7 @@ impl<'a> Session<'a> {
                 match want {
                     Want::Commit { commit, stamp, series, version } => {
                         let indexed = self.is_in(log, commit, stamp, look).await?;
-                        self.plan.commit_is(&series, version, indexed, now(log));
+                        self.plan.commit_is(&series, version, stamp, indexed, now(log));
                     }
                     Want::Earlier { commit, series, before } => {
                         let earlier = self.earlier(log, &series, &before, look).await?;
@@ -345,6 +369,10 @@ impl<'a> Session<'a> {
                     }
                     Want::Slot { .. } | Want::Before { .. } => {}
                 }
+            }
+            if self.plan.misses_old() && self.gap.is_none() {
+                self.sure = 0;
+                self.trimmed(now(log), "a commit that another follows is older than all that was unread, and is not in the index");
             }
             self.plan.emit(now(log));
         }
@@ -409,6 +437,8 @@ impl<'a> Session<'a> {
                 ids: Vec::new(),
                 rebuilt: Rebuilt::young(&self.rebuilt, now(log)),
                 gap: self.gap,
+                chain: self.chain,
+                begun: self.begun,
                 entries: Vec::new(),
             };
             let entries: Vec<Indexed> = self.plan.queue().iter().take(20_000).filter_map(indexed).collect();
@@ -474,5 +504,5 @@ pub(super) fn indexed(ready: &Ready) -> Option<Indexed> {
 }
 
 pub(super) fn now(log: &dyn Indexable) -> u64 {
-    u64::try_from(log.dynamo().env().now().as_microsecond()).unwrap_or(0)
+    now_of(log.dynamo())
 }

@@ -50,6 +50,8 @@ struct Reading {
     reach: Option<Sequence>,
     /// When the last record read was written: what is unread is not older.
     at: u64,
+    /// When it was last asked for records, and none was gone: what was unread then was not over a day old.
+    asked: u64,
     /// Records beyond the number, each with its commit; runs of those that do not count are one.
     beyond: VecDeque<(Sequence, Option<CommitId>)>,
     /// The last page brought nothing.
@@ -87,9 +89,9 @@ impl Shards {
         Self { bounds, ..self }
     }
 
-    /// Whether there is a shard of which nothing is in the index: what it has lost does not show.
+    /// Whether there is a shard of which nothing is in the index, or was one that follows one which is: what it has lost does not show.
     pub(crate) fn has_unread(&self) -> bool {
-        self.all.is_empty() || self.all.values().any(|reading| !reading.finished && reading.done.is_none())
+        self.all.is_empty() || self.all.values().any(|reading| reading.finished || reading.done.is_none())
     }
 
     /// What an epoch says of them.
@@ -118,7 +120,9 @@ impl Shards {
                 known.parent = shard.parent.clone();
             } else if !forebears.contains(&shard.id) {
                 found.new += 1;
-                self.all.insert(shard.id.clone(), Reading { parent: shard.parent.clone(), ..Reading::default() });
+                // What it has was written behind what its parent had.
+                let asked = shard.parent.as_ref().and_then(|parent| self.all.get(parent)).map_or(0, |parent| parent.asked);
+                self.all.insert(shard.id.clone(), Reading { parent: shard.parent.clone(), asked, ..Reading::default() });
             }
         }
         let parents: BTreeSet<String> = self.all.values().filter_map(|reading| reading.parent.clone()).collect();
@@ -177,10 +181,18 @@ impl Shards {
         self.all.values().flat_map(|reading| &reading.beyond).filter_map(|(_, commit)| *commit).collect()
     }
 
-    /// A page came, of so many records.
-    pub(crate) fn paged(&mut self, shard: &str, records: usize) {
+    /// A page came that was asked for at this time, of so many records.
+    pub(crate) fn paged(&mut self, shard: &str, records: usize, asked: u64) {
         if let Some(reading) = self.all.get_mut(shard) {
             reading.drained = records == 0;
+            reading.asked = asked;
+        }
+    }
+
+    /// What follows a shard that ended would have shown at this time.
+    pub(crate) fn described(&mut self, asked: u64) {
+        for reading in self.all.values_mut().filter(|reading| reading.ended) {
+            reading.asked = asked;
         }
     }
 
@@ -225,16 +237,24 @@ impl Shards {
         }
     }
 
+    /// The chain's writer had been here over a day ago: what it had read does not come again.
+    pub(crate) fn forgotten(&mut self) {
+        for reading in self.all.values_mut() {
+            reading.reach = None;
+        }
+    }
+
     /// Whether every shard was read to where the chain's writer had been.
     pub(crate) fn has_reached(&self) -> bool {
         self.all.values().all(|reading| reading.reach.is_none() || reading.ended)
     }
 
-    /// No unread record is older than this. What follows a shard that ended is not older than its last record, and may not be described yet.
+    /// No record is older than this that is unread, or is gone unread and not noticed yet. What follows a shard that ended is not older than its
+    /// last record, and may not be described yet.
     pub(crate) fn horizon(&self, now: u64) -> u64 {
-        let oldest = now.saturating_sub(DAY);
+        let oldest = |reading: &Reading| reading.asked.min(now).saturating_sub(DAY);
         let unread = self.all.iter().filter(|(id, reading)| !reading.ended || !self.is_followed(id));
-        unread.map(|(_, reading)| reading.at.max(oldest)).min().unwrap_or(oldest)
+        unread.map(|(_, reading)| reading.at.max(oldest(reading))).min().unwrap_or(0)
     }
 
     /// Moves every number up to what is not in the index yet; the ids that are in it beyond the numbers.
