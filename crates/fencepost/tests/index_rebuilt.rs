@@ -467,3 +467,81 @@ async fn an_entry_with_other_tags_or_types_than_its_commit_is_named() {
     assert!(problems.iter().any(|problem| problem.contains("types") && problem.contains(&ids[0].to_string())), "{problems:?}");
     assert!(problems.iter().any(|problem| problem.contains("slots") && problem.contains(&ids[1].to_string())), "{problems:?}");
 }
+
+/// A rebuild does not know how many events a commit of several tags has. What a reader holds at a time is bounded all the same.
+#[tokio::test]
+async fn a_reader_of_large_commits_that_a_rebuild_put_fetches_few_at_a_time() {
+    let engine = Engine::memory().expect("an engine");
+    let store = open(Ground::Engine(engine.clone()).builder("feed=streams")).await;
+    for n in 0..12 {
+        let event = |m: usize| {
+            let event = Event::new("A", format!("{{\"n\":{n},\"m\":{m}}}")).expect("an event");
+            event.tag(format!("t-{}", m % 5)).expect("a tag")
+        };
+        store.log().expect("a log").append(Append::new((0..600).map(event))).await.expect("appends");
+    }
+    assert_eq!(store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds").appended, 12);
+    let meter = Meter::new(engine.http_client());
+    let reader = open(Ground::Engine(engine.clone()).builder("feed=streams").http_client(meter.http_client())).await;
+    meter.take();
+    let mut feed = reader.feed().expect("a feed").subscribe(From::Start, Query::all());
+    let mut bodies = std::collections::BTreeSet::new();
+    let mut first = None;
+    while let Some(Ok(Delivery::Event { event, .. })) = feed.next().await {
+        first.get_or_insert_with(|| meter.take().requests);
+        assert!(bodies.insert(event.data.clone()), "each once");
+    }
+    let (first, rest) = (first.expect("an event"), meter.take().requests);
+    assert_eq!(bodies.len(), 12 * 600);
+    // The epoch and the first two commits; then two at a time, and that there is no other epoch.
+    assert_eq!((first, rest), (2, 6));
+}
+
+/// A chain that is built anew is another one: the same numbers name other commits in it.
+#[tokio::test]
+async fn a_checkpoint_of_an_index_that_was_built_anew_is_refused() {
+    let engine = Engine::memory().expect("an engine");
+    let store = open(Ground::Engine(engine.clone()).builder("feed=streams&table=orders")).await;
+    let feed = store.feed().expect("a feed");
+    let mut live = feed.subscribe(From::Start, Query::all());
+    let Some(Ok(Delivery::CaughtUp { checkpoint: empty })) = live.next().await else { panic!("nothing is there") };
+    let mut checkpoints = Vec::new();
+    for _ in 0..4 {
+        epochs(&store, 1).await;
+        let Some(Ok(Delivery::Event { checkpoint, .. })) = live.next().await else { panic!("an event") };
+        checkpoints.push(checkpoint);
+    }
+    assert!(matches!(live.next().await, Some(Ok(Delivery::CaughtUp { .. }))));
+    for (behind, checkpoint) in checkpoints.iter().enumerate() {
+        let rest = feed.subscribe(From::Checkpoint(checkpoint.clone()), Query::all());
+        assert_eq!(rest.take_while(|next| std::future::ready(matches!(next, Ok(Delivery::Event { .. })))).count().await, 3 - behind);
+    }
+    let client = bare_sdk::client(engine.http_client());
+    let chain = client.scan().table_name("orders-side").send().await.expect("scans").items.unwrap_or_default();
+    for mut epoch in chain.into_iter().filter(|item| item["p"].as_s().is_ok_and(|p| p == "x")) {
+        epoch.retain(|name, _| name == "p" || name == "v");
+        client.delete_item().table_name("orders-side").set_key(Some(epoch)).send().await.expect("deletes");
+    }
+    let refused = async |checkpoint: &fencepost::Checkpoint| {
+        let next = feed.subscribe(From::Checkpoint(checkpoint.clone()), Query::all()).next().await;
+        matches!(next, Some(Err(fencepost::Error::Refused(fencepost::Refused::Foreign { .. }))))
+    };
+    assert!(refused(&checkpoints[0]).await, "after the head");
+    assert_eq!(store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds").appended, 4);
+    for checkpoint in &checkpoints {
+        assert!(refused(checkpoint).await);
+    }
+    put(&store, "a").await;
+    for _ in 0..6 {
+        put(&store, "b").await;
+        catch_up(&store).await;
+    }
+    // One that goes on reading finds another chain under the next number.
+    assert!(matches!(live.next().await, Some(Err(fencepost::Error::Refused(fencepost::Refused::Foreign { .. })))));
+    let all = feed.subscribe(From::Checkpoint(empty), Query::all());
+    assert_eq!(
+        all.take_while(|next| std::future::ready(matches!(next, Ok(Delivery::Event { .. })))).count().await,
+        11,
+        "any has its beginning"
+    );
+}

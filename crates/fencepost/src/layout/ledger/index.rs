@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::event::{CommitId, Recorded};
 use crate::query::{Query, QueryItem};
 use crate::side::Side;
-use crate::side::chain::Indexable;
+use crate::side::chain::{EVENTS, Indexable};
 use crate::side::epoch::Indexed;
 use crate::side::notice::{Notice, split};
 use crate::side::series::Series;
@@ -105,6 +105,9 @@ impl Indexable for Ledger {
             matching.sort_by_key(|m| m.index());
             counts.push(matching.iter().map(|m| m.index()).collect::<Vec<u32>>());
             met.extend(matching);
+            if met.len() >= EVENTS {
+                break;
+            }
         }
         let mut events = self.hydrate_with(&op, met, slots).await?.into_iter();
         Ok(counts.into_iter().map(|indexes| indexes.into_iter().zip(events.by_ref()).collect()).collect())
