@@ -418,7 +418,11 @@ impl Feed for Memory {
         let passed = match from {
             From::Start => Ok(0),
             From::Now => Ok(*grown.borrow()),
-            From::Checkpoint(checkpoint) => checkpoint.open(LAYOUT),
+            From::Checkpoint(checkpoint) => checkpoint.open(LAYOUT).and_then(|passed| {
+                let here = format!("this store, which has {}", *grown.borrow());
+                let ahead = Refused::Foreign { what: "checkpoint", of: format!("event {passed}"), here };
+                if passed <= *grown.borrow() { Ok(passed) } else { Err(ahead.into()) }
+            }),
         };
         match passed {
             Ok(passed) => stream::unfold(Following { memory: self.clone(), query, passed, told: None, grown }, Following::next).boxed(),

@@ -256,6 +256,34 @@ async fn an_indexer_that_comes_late_puts_nothing_over_another_and_would_be_notic
     assert!(broken.iter().any(|problem| problem.contains("not in the index")), "{broken:?}");
 }
 
+/// S5: a boundary that shares nothing with what waits is not delayed, though its records lie in the same shards.
+#[tokio::test]
+async fn while_some_wait_for_a_record_all_others_come_out() {
+    for seed in 0..4 {
+        let engine = Engine::memory().expect("an engine");
+        let reshard = Reshard::new(engine.http_client(), seed);
+        reshard.calm().await;
+        let store = open(scattered(&engine, &reshard)).await;
+        reshard.hold(Some("t/main/a")).await;
+        put(&store, vec![event("A", &["a", "b"])]).await;
+        put(&store, vec![event("B", &["b", "c"])]).await;
+        let types = |events: Vec<fencepost::Recorded>| events.iter().map(|e| e.event_type.as_str().to_owned()).collect::<Vec<_>>();
+        let mut others = Vec::new();
+        for n in 0..5 {
+            let kind = format!("D{n}");
+            put(&store, vec![event(&kind, &[&format!("d{}", n % 2), "e"])]).await;
+            others.push(kind);
+            let ran = catch_up(&store).await;
+            assert_eq!((ran.commits, ran.waiting, ran.late), (1, 2, 0), "seed {seed}: {ran:?}");
+            assert_eq!(types(fed(&store, Query::all()).await), others, "seed {seed}");
+        }
+        reshard.hold(None).await;
+        settle(&store, 7).await;
+        assert_eq!(types(fed(&store, Query::all()).await)[5..], ["A", "B"], "seed {seed}");
+        assert_eq!(store.index().expect("an index").verify(&|_| ()).await.expect("verifies").findings, []);
+    }
+}
+
 #[tokio::test]
 async fn a_trimmed_stream_is_said_and_a_rebuild_heals_it() {
     let engine = Engine::memory().expect("an engine");

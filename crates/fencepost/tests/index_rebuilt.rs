@@ -278,6 +278,129 @@ async fn a_shard_whose_oldest_records_go_before_they_are_read_is_read_on() {
     assert_eq!(catch_up(&slow).await.commits, 12, "the shards are open, and are read on");
 }
 
+/// What has been appended is in the shards, and then the stream forgets it.
+async fn forget(engine: &Engine, reshard: &Reshard) {
+    let (gate, faults) = (Gate::new(), Faults::new(reshard.http_client(), 1));
+    faults.script(Rule::on("GetRecords").nth(1).pause_after(&gate));
+    let reader = open(Ground::Engine(engine.clone()).builder("feed=streams").http_client(faults.http_client())).await;
+    tokio::select! {
+        ran = async { reader.index().expect("an index").run(&quickly(), &|_| ()).await } => panic!("{ran:?}"),
+        () = gate.reached(1) => {}
+    }
+    reshard.trim().await;
+}
+
+/// The tags of all events in the order of the feed, with how many of the tag there were before.
+async fn order(store: &Store) -> Vec<String> {
+    let feed = store.feed().expect("a feed").subscribe(From::Start, Query::all());
+    let events = feed.take_while(|next| std::future::ready(matches!(next, Ok(Delivery::Event { .. }))));
+    let tags = events.map(|next| match next {
+        Ok(Delivery::Event { event, .. }) => {
+            format!("{}{}", event.tags.iter().next().map_or("", |tag| tag.as_str()), event.event_type.as_str())
+        }
+        other => panic!("{other:?}"),
+    });
+    tags.collect().await
+}
+
+async fn put_as(store: &Store, tag: &str, kind: &str) {
+    let event = Event::new(kind, "{}").and_then(|event| event.tag(tag)).expect("an event");
+    store.log().expect("a log").append(Append::new([event])).await.expect("appends");
+}
+
+/// DynamoDB forgets after a day. Whatever is lost then is older than that, so a clock would take it for indexed long ago; what follows it
+/// would come before it, and after the rebuild for ever so.
+#[tokio::test]
+async fn what_follows_a_commit_that_the_stream_forgot_waits_for_the_rebuild_however_old_it_is() {
+    for lost_minutes in [24 * 60 + 10, 24 * 60 + 50, 28 * 60, 29 * 60 + 59] {
+        let engine = Engine::memory().expect("an engine");
+        let reshard = Reshard::new(engine.http_client(), 3);
+        reshard.calm().await;
+        let (env, now) = (Env::seeded(1), Env::system().now());
+        let ago = |minutes: i64| env.set_clock(now - jiff::SignedDuration::from_mins(minutes));
+        ago(30 * 60);
+        let builder = Ground::Engine(engine.clone()).builder("feed=streams").http_client(reshard.http_client()).env(env.clone());
+        let store = open(builder).await;
+        for tag in ["a", "b", "c", "a"] {
+            put_as(&store, tag, if tag == "a" { "?" } else { "1" }).await;
+        }
+        assert_eq!(catch_up(&store).await.commits, 4);
+        ago(lost_minutes);
+        put_as(&store, "a", "3").await;
+        put_as(&store, "d", "1").await;
+        forget(&engine, &reshard).await;
+        ago(2 * 60);
+        // One that follows what was lost, one that follows what was indexed as long ago, one that follows nothing.
+        for (tag, kind) in [("a", "4"), ("b", "2"), ("e", "1")] {
+            put_as(&store, tag, kind).await;
+        }
+        ago(0);
+        let before = ["a?", "b1", "c1", "a?"];
+        for hours in [0, 2, 5] {
+            env.set_clock(now + jiff::SignedDuration::from_hours(hours));
+            let ran = catch_up(&store).await;
+            assert!(ran.trimmed && ran.waiting == 1, "{lost_minutes} minutes, and {hours} hours later: {ran:?}");
+            assert_eq!(order(&store).await, [&before[..], &["e1", "b2"]].concat(), "{lost_minutes} minutes, and {hours} hours later");
+        }
+        // And one more behind what waits.
+        put_as(&store, "a", "5").await;
+        assert_eq!(catch_up(&store).await.waiting, 2);
+        let rebuilt = store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds");
+        assert_eq!(rebuilt.appended, 4, "{rebuilt:?}");
+        let ran = catch_up(&store).await;
+        assert_eq!((ran.commits, ran.late, ran.waiting, ran.trimmed), (0, 0, 0, false), "{ran:?}");
+        put_as(&store, "d", "2").await;
+        assert_eq!(catch_up(&store).await.commits, 1);
+        assert_eq!(order(&store).await, [&before[..], &["e1", "b2", "a3", "d1", "a4", "a5", "d2"]].concat(), "{lost_minutes} minutes");
+        assert_eq!(verify(&store).await.findings, []);
+    }
+}
+
+/// A writer of another release may leave what this one cannot read: of its record, and perhaps of its slot.
+#[tokio::test]
+async fn what_follows_a_commit_that_cannot_be_read_waits_and_that_is_said() {
+    for slot_is_read in [true, false] {
+        let (engine, other) = (Engine::memory().expect("an engine"), Engine::memory().expect("an engine"));
+        let env = clock();
+        let opened =
+            async |engine: &Engine| open(Ground::Engine(engine.clone()).builder("feed=streams&table=orders").env(env.clone())).await;
+        let (store, double) = (opened(&engine).await, opened(&other).await);
+        for kind in ["1", "2", "3"] {
+            put_as(&double, "a", kind).await;
+        }
+        let (client, source) = (bare_sdk::client(engine.http_client()), bare_sdk::client(other.http_client()));
+        let slots = source.scan().table_name("orders").send().await.expect("scans").items.unwrap_or_default();
+        let mut slots: Vec<_> = slots.into_iter().filter(|item| item["p"].as_s().is_ok_and(|p| p.starts_with("t/"))).collect();
+        slots.sort_by_key(|item| item["v"].as_n().expect("a number").parse::<u64>().expect("a number"));
+        let put = async |item| client.put_item().table_name("orders").set_item(Some(item)).send().await.expect("puts");
+        let mut strange = slots[1].clone();
+        strange.insert("c".into(), aws_sdk_dynamodb::types::AttributeValue::S("of another form".into()));
+        put(slots[0].clone()).await;
+        put(strange).await;
+        if slot_is_read {
+            // Written over: that is no record which counts.
+            put(slots[1].clone()).await;
+        }
+        put(slots[2].clone()).await;
+        put_as(&store, "b", "1").await;
+        for hours in [0, 2, 20] {
+            env.advance(Duration::from_secs(hours * 3_600));
+            let ran = catch_up(&store).await;
+            assert!(ran.trimmed && ran.waiting == 1, "after {hours} hours more: {ran:?}");
+            assert_eq!(order(&store).await, ["a1", "b1"], "after {hours} hours more");
+        }
+        let index = store.index().expect("an index");
+        assert!(index.status().await.expect("status").trimmed.is_some());
+        // A release that can read it; the rebuild finds it.
+        put(slots[1].clone()).await;
+        assert_eq!(index.rebuild(&|_| ()).await.expect("rebuilds").appended, 2);
+        let ran = catch_up(&store).await;
+        assert_eq!((ran.commits, ran.waiting, ran.trimmed), (0, 0, false), "{ran:?}");
+        assert_eq!(order(&store).await, ["a1", "b1", "a2", "a3"]);
+        assert_eq!(verify(&store).await.findings, []);
+    }
+}
+
 /// Killed before or after any of its calls and run again, a rebuild leaves the index that one which was not killed leaves.
 #[tokio::test]
 async fn a_rebuild_that_is_killed_at_any_call_and_run_again_leaves_a_whole_index() {
@@ -343,4 +466,82 @@ async fn an_entry_with_other_tags_or_types_than_its_commit_is_named() {
     let problems: Vec<String> = verify(&store).await.findings.into_iter().map(|finding| finding.problem).collect();
     assert!(problems.iter().any(|problem| problem.contains("types") && problem.contains(&ids[0].to_string())), "{problems:?}");
     assert!(problems.iter().any(|problem| problem.contains("slots") && problem.contains(&ids[1].to_string())), "{problems:?}");
+}
+
+/// A rebuild does not know how many events a commit of several tags has. What a reader holds at a time is bounded all the same.
+#[tokio::test]
+async fn a_reader_of_large_commits_that_a_rebuild_put_fetches_few_at_a_time() {
+    let engine = Engine::memory().expect("an engine");
+    let store = open(Ground::Engine(engine.clone()).builder("feed=streams")).await;
+    for n in 0..12 {
+        let event = |m: usize| {
+            let event = Event::new("A", format!("{{\"n\":{n},\"m\":{m}}}")).expect("an event");
+            event.tag(format!("t-{}", m % 5)).expect("a tag")
+        };
+        store.log().expect("a log").append(Append::new((0..600).map(event))).await.expect("appends");
+    }
+    assert_eq!(store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds").appended, 12);
+    let meter = Meter::new(engine.http_client());
+    let reader = open(Ground::Engine(engine.clone()).builder("feed=streams").http_client(meter.http_client())).await;
+    meter.take();
+    let mut feed = reader.feed().expect("a feed").subscribe(From::Start, Query::all());
+    let mut bodies = std::collections::BTreeSet::new();
+    let mut first = None;
+    while let Some(Ok(Delivery::Event { event, .. })) = feed.next().await {
+        first.get_or_insert_with(|| meter.take().requests);
+        assert!(bodies.insert(event.data.clone()), "each once");
+    }
+    let (first, rest) = (first.expect("an event"), meter.take().requests);
+    assert_eq!(bodies.len(), 12 * 600);
+    // The epoch and the first two commits; then two at a time, and that there is no other epoch.
+    assert_eq!((first, rest), (2, 6));
+}
+
+/// A chain that is built anew is another one: the same numbers name other commits in it.
+#[tokio::test]
+async fn a_checkpoint_of_an_index_that_was_built_anew_is_refused() {
+    let engine = Engine::memory().expect("an engine");
+    let store = open(Ground::Engine(engine.clone()).builder("feed=streams&table=orders")).await;
+    let feed = store.feed().expect("a feed");
+    let mut live = feed.subscribe(From::Start, Query::all());
+    let Some(Ok(Delivery::CaughtUp { checkpoint: empty })) = live.next().await else { panic!("nothing is there") };
+    let mut checkpoints = Vec::new();
+    for _ in 0..4 {
+        epochs(&store, 1).await;
+        let Some(Ok(Delivery::Event { checkpoint, .. })) = live.next().await else { panic!("an event") };
+        checkpoints.push(checkpoint);
+    }
+    assert!(matches!(live.next().await, Some(Ok(Delivery::CaughtUp { .. }))));
+    for (behind, checkpoint) in checkpoints.iter().enumerate() {
+        let rest = feed.subscribe(From::Checkpoint(checkpoint.clone()), Query::all());
+        assert_eq!(rest.take_while(|next| std::future::ready(matches!(next, Ok(Delivery::Event { .. })))).count().await, 3 - behind);
+    }
+    let client = bare_sdk::client(engine.http_client());
+    let chain = client.scan().table_name("orders-side").send().await.expect("scans").items.unwrap_or_default();
+    for mut epoch in chain.into_iter().filter(|item| item["p"].as_s().is_ok_and(|p| p == "x")) {
+        epoch.retain(|name, _| name == "p" || name == "v");
+        client.delete_item().table_name("orders-side").set_key(Some(epoch)).send().await.expect("deletes");
+    }
+    let refused = async |checkpoint: &fencepost::Checkpoint| {
+        let next = feed.subscribe(From::Checkpoint(checkpoint.clone()), Query::all()).next().await;
+        matches!(next, Some(Err(fencepost::Error::Refused(fencepost::Refused::Foreign { .. }))))
+    };
+    assert!(refused(&checkpoints[0]).await, "after the head");
+    assert_eq!(store.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds").appended, 4);
+    for checkpoint in &checkpoints {
+        assert!(refused(checkpoint).await);
+    }
+    put(&store, "a").await;
+    for _ in 0..6 {
+        put(&store, "b").await;
+        catch_up(&store).await;
+    }
+    // One that goes on reading finds another chain under the next number.
+    assert!(matches!(live.next().await, Some(Err(fencepost::Error::Refused(fencepost::Refused::Foreign { .. })))));
+    let all = feed.subscribe(From::Checkpoint(empty), Query::all());
+    assert_eq!(
+        all.take_while(|next| std::future::ready(matches!(next, Ok(Delivery::Event { .. })))).count().await,
+        11,
+        "any has its beginning"
+    );
 }

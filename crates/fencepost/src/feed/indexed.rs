@@ -13,16 +13,15 @@ use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
 use crate::error::Result;
 use crate::position::Position;
 use crate::query::Query;
-use crate::side::chain::Indexable;
+use crate::side::chain::{EVENTS, Indexable};
 use crate::side::epoch::Indexed;
-use crate::side::reached::IndexReached;
+use crate::side::reached::{IndexReached, after_head};
 
-/// Epochs, commits and events held at a time.
+/// Epochs and commits held at a time.
 const EPOCHS: i32 = 4;
 const COMMITS: usize = 64;
-const EVENTS: u64 = 1_024;
-/// A commit of which that is not known is taken for this many events.
-const UNKNOWN: u32 = 32;
+/// A commit of which that is not known is taken for this many events: if it has more, fewer commits come than were asked for.
+const UNKNOWN: usize = 32;
 
 /// The feed of a log in `streams` mode.
 #[derive(Debug, Clone)]
@@ -64,6 +63,8 @@ struct Cursor {
     next_epoch: u64,
     /// Where the cursor is once all that was read ahead is handed over.
     end: (u64, u64),
+    /// For how many events one is taken of which that is not known: as many as the largest of the last had.
+    unknown: usize,
     ready: VecDeque<Delivery>,
     /// Whether anything was passed since it was last said that all is caught up.
     moved: bool,
@@ -110,16 +111,33 @@ impl Subscription for Cursor {
 impl Cursor {
     async fn start(log: Arc<dyn Indexable>, from: From, query: Query) -> Result<Cursor> {
         let incarnation = log.incarnation();
-        let at = |epoch| IndexReached { namespace: log.side().namespace().into(), incarnation, epoch, entry: 0, within: None };
+        let at =
+            |epoch, chain| IndexReached { namespace: log.side().namespace().into(), incarnation, epoch, entry: 0, within: None, chain };
         let reached = match from {
-            From::Start => at(1),
-            From::Now => at(1 + log.side().last_epoch(&log.dynamo().op()).await?.map_or(0, |epoch| epoch.number)),
-            From::Checkpoint(checkpoint) => IndexReached::open(&checkpoint, log.side().namespace(), incarnation)?,
+            From::Start => at(1, None),
+            From::Now => {
+                let last = log.side().last_epoch(&log.dynamo().op()).await?;
+                last.map_or_else(|| at(1, None), |epoch| at(epoch.number + 1, epoch.chain))
+            }
+            From::Checkpoint(checkpoint) => {
+                let reached = IndexReached::open(&checkpoint, log.side().namespace(), incarnation)?;
+                Self::find(&*log, &reached).await?;
+                reached
+            }
         };
         let (next_epoch, end) = (reached.epoch, (reached.epoch, reached.entry));
         let appended = log.side().rings();
         let (ahead, ready) = (VecDeque::new(), VecDeque::new());
-        Ok(Cursor { log, query, reached, ahead, next_epoch, end, ready, moved: true, pause: SOON, appended })
+        Ok(Cursor { log, query, reached, ahead, next_epoch, end, unknown: UNKNOWN, ready, moved: true, pause: SOON, appended })
+    }
+
+    /// Whether a place is one in this index: an epoch that is not there, or not so long, would be waited for, and all before it missed.
+    async fn find(log: &dyn Indexable, reached: &IndexReached) -> Result<()> {
+        let Some((number, entries)) = reached.rests_on() else { return Ok(()) };
+        let found = log.side().epochs_from(&log.dynamo().op(), number, 1).await?.pop();
+        let found = found.filter(|epoch| epoch.entries.len() as u64 >= entries);
+        let found = found.ok_or_else(|| after_head(format!("entry {} of epoch {} of an index", reached.entry, reached.epoch)))?;
+        reached.in_chain(found.chain)
     }
 
     /// A few epochs more; whether there were any.
@@ -128,6 +146,8 @@ impl Cursor {
         let epochs = self.log.side().epochs_from(&op, self.next_epoch, EPOCHS).await?;
         let any = !epochs.is_empty();
         for epoch in epochs {
+            self.reached.in_chain(epoch.chain)?;
+            self.reached.chain = epoch.chain.or(self.reached.chain);
             let count = epoch.entries.len() as u64;
             // Only the first epoch after a resume begins in the middle.
             let skip = if epoch.number == self.end.0 { self.end.1 } else { 0 };
@@ -157,18 +177,17 @@ impl Cursor {
     /// The events of the next commits: as many at once as a request takes, and no more events than are to be held.
     async fn fetch(&mut self) -> Result<()> {
         let mut events = 0;
-        let mut count = 0;
+        let mut commits = Vec::new();
         for ahead in self.ahead.iter().take(COMMITS) {
-            events += u64::from(ahead.commit.events.unwrap_or(UNKNOWN));
-            count += 1;
+            events += ahead.commit.events.map_or(self.unknown, |events| events as usize);
+            commits.push(ahead.commit.clone());
             if events >= EVENTS {
                 break;
             }
         }
-        // Taken out before they are fetched: an error ends the subscription.
-        let (commits, places): (Vec<Indexed>, Vec<_>) =
-            self.ahead.drain(..count).map(|Ahead { commit, at, behind }| (commit, (at, behind))).unzip();
         let fetched = self.log.indexed_events(&commits, &self.query).await?;
+        self.unknown = fetched.iter().map(Vec::len).max().unwrap_or(0).max(UNKNOWN);
+        let places: Vec<_> = self.ahead.drain(..fetched.len()).map(|ahead| (ahead.at, ahead.behind)).collect();
         for ((own, behind), events) in places.into_iter().zip(fetched) {
             // Another query may have begun before: what was handed over of one commit says nothing of another.
             let done = self.reached.within.filter(|_| (self.reached.epoch, self.reached.entry) == own);

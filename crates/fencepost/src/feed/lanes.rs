@@ -15,6 +15,7 @@ use crate::layout::ledger::series::Series;
 use crate::layout::ledger::token::Reached;
 use crate::position::Position;
 use crate::query::Query;
+use crate::side::reached::after_head;
 
 /// The feed of a ledger with lanes.
 #[derive(Debug, Clone)]
@@ -39,6 +40,8 @@ struct Cursor {
     query: Query,
     reached: Reached,
     lanes: BTreeMap<u8, VecDeque<Slot>>,
+    /// Where the checkpoint says that it was, by lane, until the lane has shown that it is so long.
+    unseen: BTreeMap<u8, u64>,
     ready: VecDeque<Delivery>,
     /// Whether anything was passed since it was last said that all is caught up.
     moved: bool,
@@ -85,14 +88,16 @@ impl Cursor {
         let incarnation = ledger.settings().incarnation;
         let lanes = ledger.settings().lanes().unwrap_or(0);
         let fresh = |lanes: BTreeMap<u8, u64>| Reached { namespace: ledger.namespace().into(), incarnation, lanes, within: None };
-        let reached = match from {
+        let reached = match &from {
             From::Start => fresh(BTreeMap::new()),
             From::Now => fresh(ledger.lane_ends().await?),
-            From::Checkpoint(checkpoint) => Reached::open(&checkpoint, ledger.namespace(), incarnation)?,
+            From::Checkpoint(checkpoint) => Reached::open(checkpoint, ledger.namespace(), incarnation)?,
         };
         let lanes = (0..lanes).map(|lane| (lane, VecDeque::new())).collect();
+        let mut unseen = if matches!(from, From::Checkpoint(_)) { reached.lanes.clone() } else { BTreeMap::new() };
+        unseen.extend(reached.within.map(|(lane, seq, _)| (lane, seq)));
         let appended = ledger.appended();
-        Ok(Cursor { ledger, query, reached, lanes, ready: VecDeque::new(), moved: true, pause: SOON, stalled: 0, appended })
+        Ok(Cursor { ledger, query, reached, lanes, unseen, ready: VecDeque::new(), moved: true, pause: SOON, stalled: 0, appended })
     }
 
     fn delivered(&self, lane: u8) -> u64 {
@@ -112,6 +117,13 @@ impl Cursor {
         });
         for (lane, slots) in futures::future::try_join_all(pages).await? {
             found |= !slots.is_empty();
+            // What comes next says that what was covered is there; where nothing does, that is looked for once.
+            if let Some(seq) = self.unseen.remove(&lane).filter(|seq| *seq > 0 && slots.last().is_none_or(|last| last.version < *seq)) {
+                let there = ledger.slots_after(&op, &Series::Lane(lane), seq - 1, Some(1)).await?;
+                if there.first().is_none_or(|slot| slot.version != seq) {
+                    return Err(after_head(format!("commit {seq} of lane {lane}")));
+                }
+            }
             self.lanes.entry(lane).or_default().extend(slots);
         }
         Ok(found)

@@ -14,6 +14,8 @@ use crate::event::{CommitId, Recorded};
 use crate::position::Position;
 use crate::query::Query;
 
+/// So many events of indexed commits are held at a time, and those of one commit more.
+pub(crate) const EVENTS: usize = 1_024;
 /// The highest number there can be.
 const LAST: u64 = u64::MAX >> 1;
 
@@ -142,7 +144,8 @@ pub(crate) trait Indexable: std::fmt::Debug + Send + Sync {
         false
     }
 
-    /// The events of these commits that match, of each in order, with their indexes. A commit that cannot match need not be fetched.
+    /// The events of these commits that match, of each in order, with their indexes. A commit that cannot match need not be fetched. Of how
+    /// many events the commits are may not be known: it may end, behind one of them at least, once there are [`EVENTS`].
     async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>>;
 
     fn dynamo(&self) -> &Dynamo {

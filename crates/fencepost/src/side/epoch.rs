@@ -37,6 +37,9 @@ const WRITER: &str = "w";
 const REBUILT: &str = "b";
 const GAP: &str = "g";
 const LOOKED: &str = "l";
+const UNSURE: &str = "o";
+const CHAIN_ID: &str = "c";
+const BEGUN: &str = "f";
 const DONE: &str = "d";
 const READ: &str = "r";
 const FINISHED: &str = "f";
@@ -57,11 +60,24 @@ pub(crate) struct Epoch {
     pub(crate) ids: Vec<CommitId>,
     /// Where the rebuilds of the last day put commits that may come again by the stream.
     pub(crate) rebuilt: Vec<Span>,
-    /// When it was found that records were trimmed before they were read; a rebuild clears it.
-    pub(crate) gap: Option<u64>,
+    /// What is missing, if anything may be; a rebuild clears it.
+    pub(crate) gap: Option<Gap>,
+    /// Which chain it belongs to: the writer of the first epoch. One that is built anew is another, and places in the old one mean nothing in it.
+    pub(crate) chain: Option<Uuid>,
+    /// When an indexer began the chain: what is older than the stream was then is not in it. A rebuild clears it.
+    pub(crate) begun: Option<u64>,
     /// No record was unread that had been written before this, by the writer's clock.
     pub(crate) looked: u64,
     pub(crate) entries: Vec<Indexed>,
+}
+
+/// Records were trimmed before they were read, could not be read, or were given up: commits may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// When that was last found.
+    pub(crate) found: u64,
+    /// All that is stamped before this is in the index; of what is stamped later only the epochs tell.
+    pub(crate) since: u64,
 }
 
 /// The epochs of one rebuild, and those that others put between them.
@@ -211,8 +227,15 @@ impl Epoch {
             item.insert(REBUILT.into(), Value::L(self.rebuilt.iter().map(Span::value).collect()));
         }
         item.insert(LOOKED.into(), number(self.looked));
-        if let Some(time) = self.gap {
-            item.insert(GAP.into(), number(time));
+        if let Some(gap) = self.gap {
+            item.insert(GAP.into(), number(gap.found));
+            item.insert(UNSURE.into(), number(gap.since));
+        }
+        if let Some(chain) = self.chain {
+            item.insert(CHAIN_ID.into(), binary(chain.as_bytes().to_vec()));
+        }
+        if let Some(time) = self.begun {
+            item.insert(BEGUN.into(), number(time));
         }
         item
     }
@@ -234,6 +257,13 @@ impl Epoch {
 
     pub(crate) fn of_item(item: &Item) -> Result<Epoch, Error> {
         decode(item).map_err(|malformed| corrupt(item, &malformed))
+    }
+}
+
+impl Gap {
+    /// Found again, or for the first time.
+    pub(crate) fn found(earlier: Option<Gap>, now: u64, since: u64) -> Gap {
+        Gap { found: now, since: earlier.map_or(since, |earlier| earlier.since.min(since)) }
     }
 }
 
@@ -306,15 +336,19 @@ fn decode(item: &Item) -> Result<Epoch, Malformed> {
             spans.ok_or_else(|| wrong(REBUILT, "a list of spans"))?
         }
     };
+    let id = |name: &'static str, bytes: &[u8]| Uuid::from_slice(bytes).map_err(|_| wrong(name, "an id"));
     Ok(Epoch {
         number: item.number(RANGE)?,
         time: item.number(TIME)?,
-        writer: Uuid::from_slice(item.bytes(WRITER)?).map_err(|_| wrong(WRITER, "an id"))?,
+        writer: id(WRITER, item.bytes(WRITER)?)?,
         stream: item.maybe_text(STREAM)?.map(str::to_owned),
         shards,
         ids,
         rebuilt,
-        gap: item.maybe_number(GAP)?,
+        // One that does not say since when: nothing is sure.
+        gap: item.maybe_number(GAP)?.map(|found| Ok(Gap { found, since: item.maybe_number(UNSURE)?.unwrap_or(0) })).transpose()?,
+        chain: item.maybe_bytes(CHAIN_ID)?.map(|bytes| id(CHAIN_ID, bytes)).transpose()?,
+        begun: item.maybe_number(BEGUN)?,
         // Not said by those who put it before this was.
         looked: item.maybe_number(LOOKED)?.map_or_else(|| item.number(TIME), Ok)?,
         entries,
@@ -346,7 +380,9 @@ mod tests {
             shards: [("a".into(), Mark::At { done: None, read: at("12"), at: Some(3) }), ("b".into(), Mark::Finished)].into(),
             ids: vec![CommitId(Uuid::from_u128(1)), CommitId(Uuid::from_u128(2))],
             rebuilt: vec![Span { first: 4, last: 5, time: 8 }],
-            gap: Some(5),
+            gap: Some(Gap { found: 5, since: 2 }),
+            chain: Some(Uuid::from_u128(4)),
+            begun: Some(1),
             looked: 6,
             entries,
         }

@@ -33,6 +33,9 @@ struct State {
     real: Option<String>,
     /// Read from the engine, and in no shard yet.
     underway: Vec<Value>,
+    /// Records of items with this hash key are on their way for as long as it is said, and those that are.
+    held: Option<String>,
+    kept: Vec<Value>,
     shards: BTreeMap<String, Shelf>,
     /// The next sequence number: its digits grow, as numbers do and texts do not.
     next: u64,
@@ -54,7 +57,7 @@ impl Reshard {
     /// Over three shards at first.
     pub fn new(inner: SharedHttpClient, seed: u64) -> Self {
         let shards = (0..3).map(|n| (name(n), Shelf::default())).collect();
-        let state = State { real: None, underway: Vec::new(), shards, next: 95, calm: false };
+        let state = State { real: None, underway: Vec::new(), held: None, kept: Vec::new(), shards, next: 95, calm: false };
         Self { inner, shared: Arc::new(Shared { env: Env::seeded(seed), state: Mutex::new(state) }) }
     }
 
@@ -78,6 +81,14 @@ impl Reshard {
         for shelf in state.shards.values_mut() {
             shelf.trimmed = shelf.records.len();
         }
+    }
+
+    /// From now on records of items with this hash key (attribute `p`) come into no shard, until none is held.
+    pub async fn hold(&self, key: Option<&str>) {
+        let mut state = self.shared.state.lock().await;
+        state.held = key.map(str::to_owned);
+        let kept = std::mem::take(&mut state.kept);
+        state.underway.extend(kept);
     }
 
     /// From now on whoever opens this shard (0, 1 or 2) gets so many empty pages first: a page without records does not say that there are none.
@@ -235,6 +246,12 @@ impl Shared {
 
     /// Some of what is under way comes into a shard, whichever is open; now and then one closes, and others follow it.
     fn arrive(&self, state: &mut State) {
+        if let Some(key) = &state.held {
+            let is_held = |record: &Value| record["dynamodb"]["Keys"]["p"]["S"].as_str() == Some(key);
+            let (held, others) = std::mem::take(&mut state.underway).into_iter().partition(is_held);
+            state.underway = others;
+            state.kept.extend::<Vec<Value>>(held);
+        }
         let all = state.underway.len();
         for _ in 0..all {
             if !state.calm && !self.chance(3) {

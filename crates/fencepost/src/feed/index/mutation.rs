@@ -18,6 +18,8 @@ pub enum Mutation {
     NoLook,
     /// A shard's number moves past what waits.
     NumberPastWaiting,
+    /// What is old is taken to be in the index, though records were lost.
+    LostTakenForIndexed,
     /// What stands before a commit by its place is not waited for.
     PlacesIgnored,
 }

@@ -97,8 +97,14 @@ pub(crate) struct Plan {
     queue: VecDeque<Ready>,
     wants: BTreeSet<Want>,
     missing: HashMap<String, Missing>,
-    /// Waited for in vain: not in the index, and nothing is held back for them.
+    /// Waited for in vain: not in the index, and their records are passed over. What follows them waits for a rebuild.
     given_up: HashSet<CommitId>,
+    /// Records are lost: of what is stamped from here on no clock says that it is in the index.
+    lost_since: Option<u64>,
+    /// What is stamped before this is older than the chain.
+    begun: u64,
+    /// Something is in the log, not in the index, and no record of it can come any more.
+    misses_old: bool,
     stamps: Stamps,
     mutation: Option<Mutation>,
 }
@@ -138,10 +144,16 @@ impl Plan {
         Self { shards, listed, stamps, mutation, ..Self::default() }
     }
 
-    /// One record of a shard, in the shard's order. None: a change that does not count.
-    pub(crate) fn take(&mut self, shard: &str, sequence: Sequence, at: u64, notice: Option<Notice>) {
+    /// One record of a shard, in the shard's order. None: a change that does not count. Whether it was not read before.
+    pub(crate) fn take(&mut self, shard: &str, sequence: Sequence, at: u64, notice: Option<Notice>) -> bool {
         let fresh = self.shards.read(shard, sequence, at, notice.as_ref().map(|notice| notice.commit));
-        let Some(notice) = notice.filter(|_| fresh) else { return };
+        if let Some(notice) = notice.filter(|_| fresh) {
+            self.notice(notice, at);
+        }
+        fresh
+    }
+
+    fn notice(&mut self, notice: Notice, at: u64) {
         // Never because its version is low: a commit that comes late is emitted late.
         if self.is_indexed(notice.commit) {
             if notice.version > 0 {
@@ -244,6 +256,7 @@ impl Plan {
                 self.wants.insert(Want::Before { commit, series: series.into(), place: place.into() });
             }
             Earlier::Comes(before, stamp) if self.waiting.contains_key(&before) || !self.is_past(before, stamp, now) => {
+                self.misses_old |= !self.waiting.contains_key(&before) && self.cannot_come(stamp, now);
                 self.is_sure(commit, series, Some((before, stamp)));
             }
             Earlier::Indexed | Earlier::Comes(..) => self.is_sure(commit, series, None),
@@ -252,7 +265,33 @@ impl Plan {
 
     /// Whether nothing needs to wait for a commit any more.
     fn is_past(&self, commit: CommitId, stamp: u64, now: u64) -> bool {
-        self.is_indexed(commit) || stamp + HOUR < self.shards.horizon(now)
+        self.is_indexed(commit) || self.is_long_past(stamp, now)
+    }
+
+    /// Whether what has this stamp was read long ago, and so is in the index, unless it is among what was lost. The one place where a clock counts.
+    fn is_long_past(&self, stamp: u64, now: u64) -> bool {
+        let since = self.lost_since.filter(|since| self.stamps == Stamps::Said || stamp >= *since);
+        let may_be_lost = since.is_some() || stamp < self.begun;
+        self.cannot_come(stamp, now) && (!may_be_lost || self.mutated(Mutation::LostTakenForIndexed))
+    }
+
+    fn cannot_come(&self, stamp: u64, now: u64) -> bool {
+        stamp + HOUR < self.shards.horizon(now)
+    }
+
+    /// What is stamped before this may have been forgotten by the stream before the chain was begun.
+    pub(crate) fn begun(&mut self, at: u64) {
+        self.begun = at;
+    }
+
+    /// Whether something was found that is not in the index, and of which no record can come any more.
+    pub(crate) fn misses_old(&self) -> bool {
+        self.misses_old
+    }
+
+    /// Records were lost; all that is stamped before this is in the index.
+    pub(crate) fn lost(&mut self, since: u64) {
+        self.lost_since = Some(self.lost_since.map_or(since, |earlier| earlier.min(since)));
     }
 
     fn is_sure(&mut self, commit: CommitId, series: &str, behind: Option<(CommitId, u64)>) {
@@ -301,6 +340,10 @@ impl Plan {
             let Waiting { stamp, home, types, events, .. } = waiting;
             self.queue.push_back(Ready { commit, stamp, home, slots, types, events, late });
         }
+        // What comes again and is in the index, since a rebuild put it, leaves nothing to put: the numbers must move without it, or nothing more is read.
+        if self.shards.is_full() {
+            self.settle();
+        }
         self.forget(now);
     }
 
@@ -330,8 +373,7 @@ impl Plan {
             Some((commit, _)) if self.is_indexed(commit) => self.advance(series, version),
             // Its record came: it waits itself.
             Some((commit, _)) if self.waiting.contains_key(&commit) => self.miss(series, version, now),
-            // The one place where a clock counts.
-            Some((_, stamp)) if stamp + HOUR < self.shards.horizon(now) && !self.is_dated(series) => self.advance(series, version),
+            Some((_, stamp)) if self.is_long_past(stamp, now) && !self.is_dated(series) => self.advance(series, version),
             Some((commit, stamp)) => {
                 self.wants.insert(Want::Commit { commit, stamp, series: series.into(), version });
             }
@@ -345,9 +387,13 @@ impl Plan {
         self.stamps == Stamps::Said && first.is_some_and(|first| first.stamp.abs_diff(first.at) > HOUR)
     }
 
-    /// Whether the commit of a slot that was wanted is in the index.
-    pub(crate) fn commit_is(&mut self, series: &str, version: u64, indexed: bool, now: u64) {
-        if indexed { self.advance(series, version) } else { self.miss(series, version, now) }
+    /// Whether the commit of a slot that was wanted, of this stamp, is in the index.
+    pub(crate) fn commit_is(&mut self, series: &str, version: u64, stamp: u64, indexed: bool, now: u64) {
+        if indexed {
+            return self.advance(series, version);
+        }
+        self.misses_old |= self.cannot_come(stamp, now) && !self.is_dated(series);
+        self.miss(series, version, now);
     }
 
     fn miss(&mut self, series: &str, version: u64, now: u64) {
@@ -404,12 +450,11 @@ impl Plan {
         if self.mutated(Mutation::NoLook) {
             return Vec::new();
         }
-        // What has not come in an hour, and was written before all that is unread, does not come.
-        let horizon = self.shards.horizon(now);
-        let given_up =
-            |(commit, stamp): (&CommitId, &u64)| (stamp + HOUR < horizon && !self.waiting.contains_key(commit)).then_some(*commit);
-        let given_up: BTreeSet<CommitId> = self.waiting.values().flat_map(|waiting| waiting.after.iter().filter_map(given_up)).collect();
-        for commit in given_up {
+        // What was written before all that is unread, and is not among what was lost, is there.
+        let is_there =
+            |(commit, stamp): (&CommitId, &u64)| (self.is_long_past(*stamp, now) && !self.waiting.contains_key(commit)).then_some(*commit);
+        let there: BTreeSet<CommitId> = self.waiting.values().flat_map(|waiting| waiting.after.iter().filter_map(is_there)).collect();
+        for commit in there {
             self.release(commit);
         }
         let gaps: Vec<(String, u64)> = self

@@ -66,6 +66,7 @@ impl Poller {
         if self.described.is_none_or(|at| at.elapsed() >= DESCRIBE) {
             let found = shards.describe(&dynamo.shards(op, &self.stream).await?);
             polled.trimmed.extend(found.lost.iter().map(|shard| format!("shard {shard} is gone, and was not read to its end")));
+            shards.described(asked);
             self.described = Some(Instant::now());
         }
         let wanted = shards.to_read().into_iter();

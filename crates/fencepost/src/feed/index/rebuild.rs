@@ -136,7 +136,7 @@ async fn begin(log: &dyn Indexable, op: &Op, known: &mut Known) -> Result<Begun>
     let there: Option<HashSet<String>> = described.map(|shards| shards.into_iter().map(|shard| shard.id).collect());
     let named = known.last.iter().flat_map(|last| last.shards.keys());
     let gone: BTreeSet<String> = named.filter(|id| there.as_ref().is_some_and(|there| !there.contains(*id))).cloned().collect();
-    let gap = known.last.as_ref().and_then(|last| last.gap);
+    let gap = known.last.as_ref().and_then(|last| last.gap).map(|gap| gap.found);
     Ok(Begun { id: dynamo.env().new_id(), began, parts: PARTS, incarnation: log.incarnation(), stream, gone, gap })
 }
 
@@ -253,7 +253,7 @@ impl Rebuild<'_> {
 
     /// Whether the chain says that records were lost, and the scan has found all of them: not those of which it was said since it began.
     fn heals(&self) -> bool {
-        let gap = self.known.last.as_ref().and_then(|last| last.gap);
+        let gap = self.known.last.as_ref().and_then(|last| last.gap).map(|gap| gap.found);
         gap.is_some() && gap == self.begun.gap && self.unreadable == 0
     }
 
@@ -298,13 +298,16 @@ impl Rebuild<'_> {
             gap,
             // All that had been written before the scan is in the index once all is appended.
             looked: last.map_or(self.begun.began, |last| last.looked),
+            chain: self.known.last.as_ref().map_or(Some(self.writer), |last| last.chain),
+            begun: self.known.last.as_ref().and_then(|last| last.begun),
             entries: Vec::new(),
         };
         let count = if entries.is_empty() { 0 } else { template.cut(entries, template.ids.len()) };
         let all = count == entries.len();
         let looked = if all { template.looked.max(self.begun.began) } else { template.looked };
         let gap = template.gap.filter(|_| !(all && self.heals()));
-        let mut epoch = Epoch { entries: entries[..count].to_vec(), gap, looked, ..template };
+        let begun = template.begun.filter(|_| !(all && self.unreadable == 0));
+        let mut epoch = Epoch { entries: entries[..count].to_vec(), gap, begun, looked, ..template };
         let span = self.spanned(&epoch);
         epoch.rebuilt.extend(span);
         if count == 0 && !all {

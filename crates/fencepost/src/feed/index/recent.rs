@@ -61,6 +61,11 @@ impl Recent {
         Ok(())
     }
 
+    /// Whether this epoch, and so all between, is loaded.
+    pub(super) fn reaches(&self, number: u64) -> bool {
+        self.to >= number
+    }
+
     fn is_kept(&self) -> bool {
         self.to > 0 && self.commits.len() <= KEPT.max(2 * self.reached)
     }

@@ -17,12 +17,11 @@ use super::recent::{Rebuilt, Since};
 use super::shards::{FORGETS, QUIET, Shards};
 use super::{IndexOptions, IndexProgress, Learnt, Until};
 use crate::dynamo::Op;
-use crate::dynamo::records::Record;
 use crate::error::{Error, Result};
 use crate::event::CommitId;
 use crate::side::chain::{Before, Indexable, Under};
-use crate::side::epoch::{Epoch, Indexed, Mark, Span};
-use crate::side::notice::{Notice, split};
+use crate::side::epoch::{Epoch, Gap, Indexed, Mark, Span};
+use crate::side::notice::split;
 
 /// Slots looked up at a time.
 const AT_ONCE: usize = 16;
@@ -36,6 +35,12 @@ pub(super) const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 pub(super) const MAY_COME: u64 = 26 * super::plan::HOUR;
 /// With nothing to put, that somebody looked is said so often: nothing that is younger can be lost.
 pub(super) const LOOKED: u64 = super::plan::HOUR;
+/// What was unread when an epoch was put is not stamped longer before it: a day in the stream, an hour by clocks, and an hour in a round.
+pub(super) const UNREAD: u64 = 26 * super::plan::HOUR;
+/// What is stamped so long before an indexer began the chain may have been forgotten by the stream then.
+pub(super) const FORGOTTEN: u64 = 22 * super::plan::HOUR;
+/// An epoch is not put so long after the stream was looked at: what was read then says nothing of what the stream has forgotten since.
+const ROUND: u64 = super::plan::HOUR;
 
 /// How a run from the chain's end came to its own end.
 enum End {
@@ -107,11 +112,19 @@ struct Session<'a> {
     /// The last epoch of the chain.
     number: u64,
     rebuilt: Vec<Span>,
-    gap: Option<u64>,
+    gap: Option<Gap>,
     /// As the last epoch has it.
-    known_gap: Option<u64>,
+    known_gap: Option<Gap>,
     /// As the last epoch has it.
     known_looked: u64,
+    /// All that is stamped before this is in the index, unless there was a gap before.
+    sure: u64,
+    /// When the stream was last looked at.
+    polled: u64,
+    /// Which chain it is; none: one that does not say.
+    chain: Option<Uuid>,
+    /// When an indexer began it, if no rebuild was there since.
+    begun: Option<u64>,
     /// As the last epoch has them.
     marks: BTreeMap<String, Mark>,
 }
@@ -143,20 +156,36 @@ impl<'a> Session<'a> {
             gap: last.as_ref().and_then(|epoch| epoch.gap),
             known_gap: last.as_ref().and_then(|epoch| epoch.gap),
             known_looked: last.as_ref().map_or(now, |epoch| epoch.looked),
+            sure: last.as_ref().map_or(0, |epoch| epoch.time.saturating_sub(UNREAD)),
+            polled: now,
+            chain: last.as_ref().map_or(Some(runner.writer), |epoch| epoch.chain),
+            begun: last.as_ref().map_or(Some(now), |epoch| epoch.begun),
             marks: BTreeMap::new(),
         };
-        let Some(last) = last else { return Ok(session) };
+        let Some(last) = last else {
+            session.plan.begun(now.saturating_sub(FORGOTTEN));
+            return Ok(session);
+        };
         let mut listed: HashSet<_> = last.ids.iter().copied().collect();
         listed.extend(learnt.rebuilt.commits(log, &session.op, &session.rebuilt).await?);
         let same = last.stream.as_ref().is_none_or(|stream| *stream == session.poller.stream);
         // What another stream says of its shards is of no use; what a rebuild put comes by any.
-        let shards = if same { Shards::resume(&last.shards, last.looked) } else { Shards::unknown(now) };
+        let mut shards = if same { Shards::resume(&last.shards, last.looked) } else { Shards::unknown(now) };
+        if last.time + UNREAD < now {
+            shards.forgotten();
+        }
         if !same {
             session.trimmed(now, "the table has another stream than the index was built from");
         } else if last.looked + FORGETS < now && shards.has_unread() {
             session.trimmed(now, &unlooked(last.looked, now));
         }
         session.plan = Plan::new(shards, listed, stamps, runner.options.mutation);
+        if let Some(gap) = session.gap {
+            session.plan.lost(gap.since);
+        }
+        if let Some(begun) = session.begun {
+            session.plan.begun(begun.saturating_sub(FORGOTTEN));
+        }
         session.marks = if same { last.shards } else { BTreeMap::new() };
         Ok(session)
     }
@@ -168,6 +197,10 @@ impl<'a> Session<'a> {
         loop {
             // Whatever rings from here on may have come too late for this round.
             appended.mark_unchanged();
+            // Asleep for so long, it does not see what a shard has lost of which it had read nothing: the chain's end tells.
+            if self.polled + FORGETS < now(log) {
+                return Ok(End::Lost);
+            }
             let moved = self.poll(log).await?;
             self.look_up(log, Look::First).await?;
             let put = self.put(runner, !moved && quiet + 1 >= QUIET).await?;
@@ -216,28 +249,49 @@ impl<'a> Session<'a> {
 
     /// A page of every shard that may be read; whether anything came.
     async fn poll(&mut self, log: &dyn Indexable) -> Result<bool> {
+        self.polled = now(log);
         let polled = self.poller.poll(log.dynamo(), &self.op, &mut self.plan.shards).await?;
         for what in &polled.trimmed {
             self.trimmed(now(log), what);
         }
         for (shard, records) in polled.records {
             for record in records {
-                let notice = notice(log, &record);
-                self.plan.take(&shard, record.sequence, record.at, notice);
+                // What cannot be read is said and left out, as if it were lost: no record may block its shard.
+                let (notice, error) = match log.notice(&record) {
+                    Ok(notice) => (notice, None),
+                    Err(error) => (None, Some(error)),
+                };
+                let fresh = self.plan.take(&shard, record.sequence, record.at, notice);
+                if let Some(error) = error.filter(|_| fresh) {
+                    tracing::error!(%error, "a record of the stream cannot be read");
+                    self.trimmed(now(log), "a record of the stream cannot be read, and is not indexed");
+                }
             }
         }
         self.plan.emit(now(log));
         Ok(polled.moved)
     }
 
-    /// Said loudly, and kept in the chain until a rebuild that began later.
+    /// Said loudly, and kept in the chain until a rebuild that began later: until then what follows anything that is missing waits for it.
     fn trimmed(&mut self, now: u64, what: &str) {
         tracing::error!(
             stream = self.poller.stream,
             "{what}: commits may be missing from the index; `fencepost index verify` tells which, `fencepost index rebuild` appends them"
         );
         metrics::counter!("fencepost_index_trimmed_total").increment(1);
-        self.gap = Some(now);
+        let gap = Gap::found(self.gap, now, self.sure);
+        self.plan.lost(gap.since);
+        self.gap = Some(gap);
+    }
+
+    /// What stands before a commit and cannot be read is not in the index, and is waited for.
+    fn unreadable(&mut self, log: &dyn Indexable, error: &Error) {
+        let what = "what stands before a commit cannot be read, and is waited for";
+        tracing::error!(%error, "{what}");
+        // It is looked at again and again, and found once.
+        if self.gap.is_none() {
+            self.trimmed(now(log), what);
+        }
     }
 
     /// Room for what comes behind commits that wait for what never came.
@@ -249,13 +303,22 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether a commit is in the epochs before this run.
+    /// Whether a commit is in the epochs before this run; where records were lost, also in those of this run.
     async fn is_in(&self, log: &dyn Indexable, commit: CommitId, stamp: u64, look: Look) -> Result<bool> {
         let now = now(log);
         // A stamp that somebody said may lie ahead of when it was written, and then bounds nothing.
         let ever = log.counts_events() && (stamp > now || look == Look::Again);
         let since = if ever { Since::Ever } else { Since::Stamp(stamp.min(now)) };
-        self.learnt.lock().await.recent.holds(log, &self.op, commit, since).await
+        let mut learnt = self.learnt.lock().await;
+        if learnt.recent.holds(log, &self.op, commit, since).await? {
+            return Ok(true);
+        }
+        // The plan forgets in time what it emitted itself.
+        if self.gap.is_none() || learnt.recent.reaches(self.number) {
+            return Ok(false);
+        }
+        learnt.recent.read_on(log, &self.op).await?;
+        learnt.recent.holds(log, &self.op, commit, since).await
     }
 
     /// Answers what the plan wants to know, until it wants nothing more.
@@ -283,25 +346,27 @@ impl<'a> Session<'a> {
                 self.plan.before_is(commit, &series, found, now(log));
             }
             let reads = slots.into_iter().map(|(series, version)| async move {
-                // A slot that cannot be read was not indexed, and nothing waits for it either.
                 let found = match log.commit_at(op, &series, version).await {
-                    Err(error @ Error::Corrupt(_)) => {
-                        tracing::error!(%error, "what stands before a commit cannot be read, and is passed over");
-                        None
-                    }
-                    found => found?,
+                    Err(error @ Error::Corrupt(_)) => Err(error),
+                    found => Ok(found?),
                 };
                 Ok::<_, Error>((series, version, found))
             });
             let found: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
             for (series, version, found) in found {
-                self.plan.slot_is(&series, version, found, now(log));
+                match found {
+                    Ok(found) => self.plan.slot_is(&series, version, found, now(log)),
+                    Err(error) => {
+                        self.unreadable(log, &error);
+                        self.plan.commit_is(&series, version, now(log), false, now(log));
+                    }
+                }
             }
             for want in wants {
                 match want {
                     Want::Commit { commit, stamp, series, version } => {
                         let indexed = self.is_in(log, commit, stamp, look).await?;
-                        self.plan.commit_is(&series, version, indexed, now(log));
+                        self.plan.commit_is(&series, version, stamp, indexed, now(log));
                     }
                     Want::Earlier { commit, series, before } => {
                         let earlier = self.earlier(log, &series, &before, look).await?;
@@ -309,6 +374,10 @@ impl<'a> Session<'a> {
                     }
                     Want::Slot { .. } | Want::Before { .. } => {}
                 }
+            }
+            if self.plan.misses_old() && self.gap.is_none() {
+                self.sure = 0;
+                self.trimmed(now(log), "a commit that another follows is older than all that was unread, and is not in the index");
             }
             self.plan.emit(now(log));
         }
@@ -319,7 +388,14 @@ impl<'a> Session<'a> {
         if self.is_in(log, before.commit, before.stamp, look).await? {
             return Ok(Earlier::Indexed);
         }
-        let Some(notice) = log.notice_of(&self.op, series, before.commit).await? else { return Ok(Earlier::Gone) };
+        let notice = match log.notice_of(&self.op, series, before.commit).await {
+            Err(error @ Error::Corrupt(_)) => {
+                self.unreadable(log, &error);
+                return Ok(Earlier::Comes(before.commit, before.stamp));
+            }
+            found => found?,
+        };
+        let Some(notice) = notice else { return Ok(Earlier::Gone) };
         let part = notice.commit != before.commit;
         if part && self.is_in(log, notice.commit, notice.stamp, look).await? {
             return Ok(Earlier::Indexed);
@@ -348,6 +424,9 @@ impl<'a> Session<'a> {
     async fn put(&mut self, runner: &mut Runner<'_>, idle: bool) -> Result<Option<bool>> {
         let mut any = false;
         while self.plan.may_put() {
+            if self.polled + ROUND < now(runner.log) {
+                return Ok(None);
+            }
             let bare = self.plan.queue().is_empty();
             // Without commits only if shards came or went, so that a later run knows which of them are new; if records were lost; or, now and
             // then, to say that nothing was unread.
@@ -366,6 +445,8 @@ impl<'a> Session<'a> {
                 rebuilt: Rebuilt::young(&self.rebuilt, now(log)),
                 gap: self.gap,
                 looked: self.plan.shards.looked(),
+                chain: self.chain,
+                begun: self.begun,
                 entries: Vec::new(),
             };
             let entries: Vec<Indexed> = self.plan.queue().iter().take(20_000).filter_map(indexed).collect();
@@ -379,6 +460,7 @@ impl<'a> Session<'a> {
             }
             any |= !bare;
             self.number = epoch.number;
+            self.sure = self.sure.max(epoch.time.saturating_sub(UNREAD));
             (self.marks, self.known_gap, self.known_looked) = (epoch.shards, epoch.gap, epoch.looked);
             self.put_done(runner, &taken);
         }
@@ -421,14 +503,6 @@ impl<'a> Session<'a> {
             (runner.progress)(&runner.so_far);
         }
     }
-}
-
-/// What cannot be read is said and left out: no record may block its shard.
-fn notice(log: &dyn Indexable, record: &Record) -> Option<Notice> {
-    log.notice(record).unwrap_or_else(|error| {
-        tracing::error!(%error, "a record of the stream cannot be read, and is not indexed");
-        None
-    })
 }
 
 pub(super) fn indexed(ready: &Ready) -> Option<Indexed> {

@@ -66,6 +66,8 @@ struct Reading {
     empty: u32,
     /// The record behind which it should be read on has expired: it is read on from the oldest that is there.
     expired: Option<Sequence>,
+    /// When it was last asked for records, and none was gone: what was unread then was not over a day old.
+    asked: u64,
     /// Records beyond the number, each with its commit; runs of those that do not count are one.
     beyond: VecDeque<(Sequence, Option<CommitId>)>,
     /// The last page brought nothing.
@@ -177,8 +179,8 @@ impl Shards {
                 found.new += 1;
                 // What it has was written behind what its parent had.
                 let parent = shard.parent.as_ref().and_then(|parent| self.all.get(parent));
-                let looked = parent.map_or(since, |parent| parent.looked);
-                self.all.insert(shard.id.clone(), Reading { parent: shard.parent.clone(), looked, ..Reading::default() });
+                let (looked, asked) = parent.map_or((since, 0), |parent| (parent.looked, parent.asked));
+                self.all.insert(shard.id.clone(), Reading { parent: shard.parent.clone(), looked, asked, ..Reading::default() });
             }
         }
         let parents: BTreeSet<String> = self.all.values().filter_map(|reading| reading.parent.clone()).collect();
@@ -245,6 +247,14 @@ impl Shards {
             if reading.empty >= QUIET {
                 reading.looked = reading.looked.max(asked);
             }
+            reading.asked = asked;
+        }
+    }
+
+    /// What follows a shard that ended would have shown at this time.
+    pub(crate) fn described(&mut self, asked: u64) {
+        for reading in self.all.values_mut().filter(|reading| reading.ended) {
+            reading.asked = asked;
         }
     }
 
@@ -291,16 +301,24 @@ impl Shards {
         }
     }
 
+    /// The chain's writer had been here over a day ago: what it had read does not come again.
+    pub(crate) fn forgotten(&mut self) {
+        for reading in self.all.values_mut() {
+            reading.reach = None;
+        }
+    }
+
     /// Whether every shard was read to where the chain's writer had been.
     pub(crate) fn has_reached(&self) -> bool {
         self.all.values().all(|reading| reading.reach.is_none() || reading.ended)
     }
 
-    /// No unread record is older than this. What follows a shard that ended is not older than its last record, and may not be described yet.
+    /// No record is older than this that is unread, or is gone unread and not noticed yet. What follows a shard that ended is not older than its
+    /// last record, and may not be described yet.
     pub(crate) fn horizon(&self, now: u64) -> u64 {
-        let oldest = now.saturating_sub(DAY);
+        let oldest = |reading: &Reading| reading.asked.min(now).saturating_sub(DAY);
         let unread = self.all.iter().filter(|(id, reading)| !reading.ended || !self.is_followed(id));
-        unread.map(|(_, reading)| reading.at.max(oldest)).min().unwrap_or(oldest)
+        unread.map(|(_, reading)| reading.at.max(oldest(reading))).min().unwrap_or(0)
     }
 
     /// Moves every number up to what is not in the index yet; the ids that are in it beyond the numbers.

@@ -1,18 +1,22 @@
 //! Random histories of the plan: commits over a few series, records scattered over shards that split and close, delayed, swapped and read
 //! twice, two indexers that crash and race, and hours that pass. Every commit must come out once, after its predecessor on every series.
 //! Some series are ordered by versions, and some by places: there a commit follows what stood before it when it was written.
+//! What the stream forgets is in `losses`.
+
+mod losses;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
 
+use self::losses::{Losses, sure};
 use super::mutation::Mutation;
 use super::plan::{Earlier, HOUR, Plan, Stamps, Want};
-use super::shards::{Bounds, Shards};
+use super::shards::{Bounds, FORGETS, Shards};
 use crate::dynamo::records::{Sequence, Shard, Start};
 use crate::event::CommitId;
 use crate::side::chain::Before;
-use crate::side::epoch::Mark;
+use crate::side::epoch::{Gap, Mark};
 use crate::side::notice::Notice;
 
 const SERIES: u64 = 5;
@@ -32,7 +36,10 @@ struct Commit {
 struct Shelf {
     parent: Option<String>,
     records: Vec<(u64, Notice)>,
-    closed: bool,
+    /// So many of the first are forgotten.
+    trimmed: usize,
+    /// When it was.
+    closed: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -40,6 +47,17 @@ struct Link {
     commits: Vec<CommitId>,
     marks: BTreeMap<String, Mark>,
     ids: Vec<CommitId>,
+    time: u64,
+    looked: u64,
+    gap: Option<Gap>,
+    begun: Option<u64>,
+    by: By,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Indexer,
+    Rebuild,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +65,11 @@ struct Indexer {
     plan: Plan,
     /// How many epochs it knows of.
     number: usize,
+    gap: Option<Gap>,
+    known_gap: Option<Gap>,
+    begun: Option<u64>,
+    sure: u64,
+    polled: u64,
 }
 
 struct World {
@@ -62,12 +85,15 @@ struct World {
     /// Records on their way to a shard: when they were written, and what they say.
     underway: Vec<(u64, Notice)>,
     shards: BTreeMap<String, Shelf>,
+    /// How many shards there have been.
+    named: usize,
     chain: Vec<Link>,
     indexers: [Option<Indexer>; 2],
     /// Commits that were put behind their turn, by any indexer. One that loses the race may have thought so of what the other put.
     late: u64,
     /// The longest list of ids.
     listed: usize,
+    losses: Losses,
 }
 
 impl World {
@@ -84,10 +110,12 @@ impl World {
             rows: BTreeMap::new(),
             underway: Vec::new(),
             shards,
+            named: 3,
             chain: Vec::new(),
             indexers: [None, None],
             late: 0,
             listed: 0,
+            losses: Losses::default(),
         }
     }
 
@@ -169,7 +197,7 @@ impl World {
         // Mostly the oldest first; now and then any.
         let at = if self.rng.u8(0..4) > 0 { 0 } else { self.rng.usize(0..self.underway.len()) };
         let (written, notice) = self.underway.remove(at);
-        let open: Vec<&String> = self.shards.iter().filter(|(_, shelf)| !shelf.closed).map(|(id, _)| id).collect();
+        let open: Vec<&String> = self.shards.iter().filter(|(_, shelf)| shelf.closed.is_none()).map(|(id, _)| id).collect();
         let shard = open[self.rng.usize(0..open.len())].clone();
         self.shards.get_mut(&shard).expect("it is open").records.push((written, notice));
     }
@@ -178,20 +206,14 @@ impl World {
         if self.shards.len() > 8 {
             return;
         }
-        let open: Vec<String> = self.shards.iter().filter(|(_, shelf)| !shelf.closed).map(|(id, _)| id.clone()).collect();
+        let open: Vec<String> = self.shards.iter().filter(|(_, shelf)| shelf.closed.is_none()).map(|(id, _)| id.clone()).collect();
         let shard = open[self.rng.usize(0..open.len())].clone();
-        self.shards.get_mut(&shard).expect("it is open").closed = true;
+        self.shards.get_mut(&shard).expect("it is open").closed = Some(self.now);
         for _ in 0..self.rng.usize(1..=2) {
-            let id = format!("s{}", self.shards.len());
+            let id = format!("s{}", self.named);
+            self.named += 1;
             self.shards.insert(id, Shelf { parent: Some(shard.clone()), ..Shelf::default() });
         }
-    }
-
-    fn start(&mut self, which: usize) {
-        let (marks, ids) = self.chain.last().map(|link| (link.marks.clone(), link.ids.clone())).unwrap_or_default();
-        let shards = Shards::resume(&marks, 0).within(self.bounds);
-        let plan = Plan::new(shards, ids.into_iter().collect(), Stamps::Drawn, self.mutation);
-        self.indexers[which] = Some(Indexer { plan, number: self.chain.len() });
     }
 
     fn described(&self) -> Vec<Shard> {
@@ -200,12 +222,17 @@ impl World {
 
     /// One turn of an indexer: a page of one shard, what it wants, and perhaps a put. Whether anything moved.
     fn turn(&mut self, which: usize, whole: bool) -> bool {
-        if self.indexers[which].is_none() {
+        if self.indexers[which].as_ref().is_none_or(|indexer| indexer.polled + FORGETS < self.now) {
             self.start(which);
         }
         let described = self.described();
         let mut indexer = self.indexers[which].take().expect("it was started");
-        indexer.plan.shards.describe(&described);
+        indexer.polled = self.now;
+        let found = indexer.plan.shards.describe(&described);
+        indexer.plan.shards.described(self.now);
+        if !found.lost.is_empty() {
+            self.miss(&mut indexer);
+        }
         let to_read = indexer.plan.shards.to_read();
         let mut moved = false;
         let pages = if whole { to_read.len() } else { 1.min(to_read.len()) };
@@ -215,21 +242,33 @@ impl World {
             moved |= self.page(&mut indexer, shard, *limit);
         }
         indexer.plan.look_again(self.now);
+        if whole && !moved && indexer.plan.give_up(self.now) > 0 {
+            self.losses.given_up += 1;
+            self.miss(&mut indexer);
+        }
         self.answer(&mut indexer.plan);
+        if indexer.plan.misses_old() && indexer.gap.is_none() {
+            indexer.sure = 0;
+            self.miss(&mut indexer);
+        }
         indexer.plan.emit(self.now);
         let putting = whole || self.rng.u8(0..3) == 0;
-        if putting && indexer.plan.may_put() && !indexer.plan.queue().is_empty() {
+        let queued = indexer.plan.queue().len();
+        if putting && indexer.plan.may_put() && (queued > 0 || indexer.gap != indexer.known_gap) {
             moved = true;
-            let count = self.rng.usize(1..=indexer.plan.queue().len());
+            let count = self.rng.usize(1.min(queued)..=queued);
             let (taken, ids) = indexer.plan.commit(count);
             let late = taken.iter().filter(|ready| ready.late).count() as u64;
             assert!(ids.len() <= self.bounds.most + self.bounds.soft + self.bounds.page, "{} ids", ids.len());
             self.listed = self.listed.max(ids.len());
-            let link = Link { commits: taken.iter().map(|ready| ready.commit).collect(), marks: indexer.plan.shards.marks(), ids };
+            let (commits, shards, time) = (taken.iter().map(|ready| ready.commit).collect(), &indexer.plan.shards, self.now);
+            let (marks, looked) = (shards.marks(), shards.looked());
+            let link = Link { commits, marks, ids, time, looked, gap: indexer.gap, begun: indexer.begun, by: By::Indexer };
             if self.chain.len() == indexer.number {
                 self.chain.push(link);
                 self.late += late;
                 indexer.number += 1;
+                (indexer.known_gap, indexer.sure) = (indexer.gap, sure(self.now));
             } else if self.mutation == Some(Mutation::NoPutIfAbsent) {
                 self.chain[indexer.number] = link;
                 indexer.number += 1;
@@ -243,20 +282,39 @@ impl World {
     }
 
     fn page(&mut self, indexer: &mut Indexer, shard: &str, limit: usize) -> bool {
-        let shelf = &self.shards[shard];
+        let trimmed = self.shards[shard].trimmed;
         let behind = match indexer.plan.shards.start(shard) {
-            Start::Oldest => 0,
+            Start::Oldest => trimmed,
             Start::After(sequence) => sequence.as_str().parse::<usize>().expect("a number") + 1,
         };
+        // Behind a record that has expired a stream refuses, whether or not anything followed it.
+        if behind <= trimmed && behind > 0 && !matches!(indexer.plan.shards.start(shard), Start::Oldest) {
+            if indexer.plan.shards.has_only_expired(shard, self.now) {
+                indexer.plan.shards.expired(shard);
+            } else {
+                self.miss(indexer);
+                indexer.plan.shards.lost(shard);
+            }
+            return true;
+        }
         // Now and then a page comes again.
         let again = self.rng.u8(0..8) == 0;
-        let from = if again { behind.saturating_sub(2) } else { behind };
-        let to = (behind + self.rng.usize(0..6).min(limit)).min(shelf.records.len());
-        for (at, (written, notice)) in shelf.records[..to].iter().enumerate().skip(from) {
-            indexer.plan.take(shard, Sequence::new(at.to_string()), *written, Some(notice.clone()));
+        let from = if again { behind.saturating_sub(2).max(self.shards[shard].trimmed) } else { behind };
+        let to = (behind + self.rng.usize(0..6).min(limit)).min(self.shards[shard].records.len());
+        for at in from..to {
+            let (written, notice) = self.shards[shard].records[at].clone();
+            let notice = self.readable(notice);
+            let strange = notice.is_none();
+            if indexer.plan.take(shard, Sequence::new(at.to_string()), written, notice) && strange {
+                self.miss(indexer);
+            }
         }
-        indexer.plan.shards.paged(shard, to - behind, 0);
-        let ends = shelf.closed && to == shelf.records.len();
+        // An empty page in front of records is passed over: three of them in a row are taken for the end.
+        if to > behind || to == self.shards[shard].records.len() {
+            indexer.plan.shards.paged(shard, to - behind, self.now);
+        }
+        let shelf = &self.shards[shard];
+        let ends = shelf.closed.is_some() && to == shelf.records.len();
         if ends {
             indexer.plan.shards.ended(shard);
         }
@@ -275,9 +333,9 @@ impl World {
                         let found = self.table.get(&(series.clone(), version)).map(|commit| (*commit, self.commits[commit].stamp));
                         plan.slot_is(&series, version, found, self.now);
                     }
-                    Want::Commit { commit, series, version, .. } => {
+                    Want::Commit { commit, stamp, series, version } => {
                         let indexed = self.chain.iter().any(|link| link.commits.contains(&commit));
-                        plan.commit_is(&series, version, indexed, self.now);
+                        plan.commit_is(&series, version, stamp, indexed, self.now);
                     }
                     Want::Before { commit, series, place } => {
                         let rows = self.rows.range((series.clone(), String::new())..(series.clone(), place));
@@ -319,6 +377,7 @@ impl World {
                     self.indexers[which] = None;
                 }
                 95 => self.split(),
+                _ if self.losses.happen && self.rng.u8(0..30) == 0 => self.something_is_lost(),
                 96 => {
                     // Hours pass only when nothing is on its way: a record is in its shard within minutes.
                     while !self.underway.is_empty() {
@@ -334,10 +393,18 @@ impl World {
         }
         // Whatever crashed before: from now on the first runs in peace.
         self.indexers[1] = None;
-        let mut idle = 0;
+        let (mut idle, mut turns) = (0, 0);
         while idle < 40 {
+            turns += 1;
+            if turns > 5_000 {
+                return Err("it never comes to rest".into());
+            }
             idle = if self.turn(0, true) { 0 } else { idle + 1 };
             self.now += 5_000_000;
+            // What waits for what is lost waits for this, however long.
+            if idle == 40 && self.is_mended() {
+                idle = 0;
+            }
         }
         self.audit()?;
         Ok(self.late)

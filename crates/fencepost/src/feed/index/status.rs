@@ -85,7 +85,7 @@ pub(super) async fn status(log: &dyn Indexable) -> Result<IndexStatus> {
         stream: last.as_ref().and_then(|epoch| epoch.stream.clone()),
         shards: last.iter().flat_map(|epoch| &epoch.shards).map(shard).collect(),
         beyond: last.as_ref().map_or(0, |epoch| epoch.ids.len() as u64),
-        trimmed: last.as_ref().and_then(|epoch| epoch.gap).and_then(time),
+        trimmed: last.as_ref().and_then(|epoch| epoch.gap).and_then(|gap| time(gap.found)),
         unread,
         units: op.units(),
     })

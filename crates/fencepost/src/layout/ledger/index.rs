@@ -10,11 +10,11 @@ use super::notice::notice;
 use crate::dynamo::item::Item;
 use crate::dynamo::records::{Change, Record};
 use crate::dynamo::{Freshness, Op};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{CommitId, Recorded};
 use crate::query::{Query, QueryItem};
 use crate::side::Side;
-use crate::side::chain::Indexable;
+use crate::side::chain::{EVENTS, Indexable};
 use crate::side::epoch::Indexed;
 use crate::side::notice::{Notice, split};
 use crate::side::series::Series;
@@ -47,8 +47,9 @@ impl Indexable for Ledger {
     async fn commit_at(&self, op: &Op, key: &str, version: u64) -> Result<Option<(CommitId, u64)>> {
         for freshness in [Freshness::Eventual, Freshness::Strong] {
             let found = self.dynamo().get(op, self.table(), item::key(key.into(), version), freshness).await?;
-            if let Some(found) = found.and_then(|found| Some((item::commit_of(&found)?, item::stamp_of(&found)?))) {
-                return Ok(Some(found));
+            if let Some(found) = found {
+                let of = item::commit_of(&found).zip(item::stamp_of(&found));
+                return of.map(Some).ok_or_else(|| Error::corrupt("ledger", format!("{key} @{version} names no commit")));
             }
         }
         Ok(None)
@@ -99,6 +100,9 @@ impl Indexable for Ledger {
             matching.sort_by_key(|m| m.index());
             counts.push(matching.iter().map(|m| m.index()).collect::<Vec<u32>>());
             met.extend(matching);
+            if met.len() >= EVENTS {
+                break;
+            }
         }
         let mut events = self.hydrate_with(&op, met, slots).await?.into_iter();
         Ok(counts.into_iter().map(|indexes| indexes.into_iter().zip(events.by_ref()).collect()).collect())

@@ -17,7 +17,7 @@ use crate::error::{Error, Reason, Result};
 use crate::event::{CommitId, EventType, Recorded, Tag};
 use crate::query::Query;
 use crate::side::Side;
-use crate::side::chain::Indexable;
+use crate::side::chain::{EVENTS, Indexable};
 use crate::side::epoch::Indexed;
 use crate::side::notice::{Notice, split};
 use crate::side::series::Series;
@@ -196,14 +196,19 @@ impl Indexable for Reventless {
     async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
         let op = self.dynamo().long_op();
         let mut single = self.single(&op, commits).await?;
-        let mut all = Vec::with_capacity(commits.len());
+        let (mut all, mut met) = (Vec::with_capacity(commits.len()), 0);
         for commit in commits {
             let events = match single.remove(&commit.commit) {
                 Some(event) => vec![event],
                 None => self.whole(&op, commit).await?,
             };
             let matching = events.into_iter().filter(|event| query.matches(&event.recorded.event_type, &event.recorded.tags));
-            all.push(matching.map(|event| (event.at.index(), event.recorded)).collect());
+            let matching: Vec<_> = matching.map(|event| (event.at.index(), event.recorded)).collect();
+            met += matching.len();
+            all.push(matching);
+            if met >= EVENTS {
+                break;
+            }
         }
         Ok(all)
     }
