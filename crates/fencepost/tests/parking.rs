@@ -17,7 +17,7 @@ use fencepost::{
 use follow::cells::{Judged, Verdict};
 use follow::{Place, Recording, place, wait_for, wait_until};
 use futures::StreamExt;
-use support::{Ground, open};
+use support::{Ground, open, subject};
 
 const LEASE: Duration = Duration::from_millis(30);
 
@@ -349,10 +349,8 @@ async fn parking_costs_two_units_for_the_lease_and_two_for_each_event() {
     let (ground, meter) = (Ground::Engine(engine.clone()), Meter::new(engine.http_client()));
     let store = open(ground.builder("feed=lanes-1")).await;
     let metered = open(ground.builder("feed=lanes-1").http_client(meter.http_client())).await;
-    let (log, feed) = (store.log().expect("log"), store.feed().expect("feed"));
-    let place = Place { name: "lanes-1".into(), log: log.clone(), other_log: log, feed, cells: store.cells() };
-    let cells =
-        Arc::new(Metered { others: store.cells(), parking: metered.cells(), meter: meter.clone(), transactions: Mutex::default() });
+    let place = follow::of("lanes-1", subject(&store));
+    let cells = Arc::new(Metered { others: store.cells(), parking: metered.cells(), meter: meter.clone(), transactions: Mutex::default() });
     // Whoever is handed the last has read those that wait behind the first: they are parked together.
     place.append(&[("0", &["a", "b", "c"]), ("1", &["a"]), ("2", &["b"]), ("3", &["c"]), ("4", &["d"])]).await;
     let (seen, mended) = (Recording::default(), AtomicBool::new(false));
