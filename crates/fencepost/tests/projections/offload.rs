@@ -29,6 +29,14 @@ async fn reach(all: &Projections, place: &Place, events: usize) {
     assert_eq!(got.state.len(), events * 1000);
 }
 
+/// Why it is refused. It ends too if it is not, once all is in the state.
+async fn refused(all: &Projections, place: &Place) -> String {
+    let last = place.history().await.last().map(|event| event.position);
+    let reached = || async { all.get::<Vec<String>>("large").await.is_ok_and(|got| got.is_some_and(|got| got.position == last)) };
+    let ended = all.run_until(&large(), wait_for(reached)).await;
+    ended.map(|_| ()).expect_err("refused").to_string()
+}
+
 /// Objects in a folder; or, where an endpoint is given, in a bucket of its own there.
 async fn objects(folder: &tempfile::TempDir) -> (Objects, Arc<dyn object_store::ObjectStore>) {
     let (_, _, store) = storage(folder).await;
@@ -286,7 +294,7 @@ async fn a_folder_that_is_another_stores_is_refused_and_nothing_in_it_collected(
     let before = all_keys(&*store).await;
     append(&ours, 0..40).await;
     let all = projections(&ours, None).offload(objects);
-    let told = all.run(&large()).await.expect_err("refused").to_string();
+    let told = refused(&all, &ours).await;
     assert!(told.contains("another store's") && told.contains("another prefix"), "{told}");
     let told = all.gc(Duration::ZERO).await.expect_err("refused").to_string();
     assert!(told.contains("another prefix"), "{told}");
@@ -312,13 +320,17 @@ async fn a_folder_without_an_owner_gets_one_and_is_left_alone_for_the_grace_peri
         store.delete(&owner).await.expect("deletes");
     }
     let before = object_keys(&*store).await;
-    let all = projections(&one, None).offload(objects.clone());
-    let collected = all.gc(Duration::from_secs(1)).await.expect("collects");
+    // By a clock that is far ahead: all that lies there is old.
+    let (ahead, grace) = (Env::seeded(1), Duration::from_secs(3600));
+    ahead.set_clock(Env::system().now() + 2 * grace);
+    let late = || Projections::new(one.feed.clone(), one.cells.clone(), ahead.clone()).offload(objects.clone());
+    let collected = late().gc(grace).await.expect("collects");
     assert_eq!((collected.deleted, object_keys(&*store).await), (0, before), "it has just become its own");
     append(&other, 40..50).await;
-    let told = projections(&other, None).offload(objects).run(&large()).await.expect_err("refused").to_string();
+    let told = refused(&projections(&other, None).offload(objects.clone()), &other).await;
     assert!(told.contains("another prefix"), "{told}");
-    reach(&all, &one, 40).await;
+    assert!(late().gc(grace).await.expect("collects").deleted >= 1, "it has been its own for longer than that");
+    reach(&projections(&one, None).offload(objects), &one, 40).await;
 }
 
 /// Put-if-absent is what keeps two writers of one name apart: the store of objects that the tests run on must hold it.
