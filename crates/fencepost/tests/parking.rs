@@ -8,10 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use fencepost::{CellKind, Cells, Consumer, Delivery, Env, Error, From, Handed, Memory, Query};
+use async_trait::async_trait;
+use bytes::Bytes;
+use fencepost::testing::Meter;
+use fencepost::{
+    Cell, CellKey, CellKind, CellWrite, Cells, Consumer, Delivery, Engine, Env, Error, From, Handed, Memory, Query, Result, Revision, Units,
+};
 use follow::cells::{Judged, Verdict};
 use follow::{Place, Recording, place, wait_for, wait_until};
 use futures::StreamExt;
+use support::{Ground, open, subject};
 
 const LEASE: Duration = Duration::from_millis(30);
 
@@ -296,4 +302,81 @@ async fn a_checkpoint_of_another_feed_moves_nothing() {
         assert!(matches!(refused, Err(Error::Refused(_))), "{} to {}: {refused:?}", place.name, other.name);
         assert_eq!(mailer.status().await.expect("reads"), before, "{}", place.name);
     }
+}
+
+/// Cells that tell what parking costs: of each transaction, what was asked of parked events before it, how many cells it wrote, and its units.
+#[derive(Debug)]
+struct Metered {
+    others: Arc<dyn Cells>,
+    /// By a handle of their own, which nobody else uses meanwhile.
+    parking: Arc<dyn Cells>,
+    meter: Meter,
+    transactions: Mutex<Vec<(Units, usize, Units)>>,
+}
+
+impl Metered {
+    fn of(&self, key: &CellKey) -> &dyn Cells {
+        if key.kind() == CellKind::Parked { &*self.parking } else { &*self.others }
+    }
+}
+
+#[async_trait]
+impl Cells for Metered {
+    async fn load(&self, key: &CellKey) -> Result<Option<Cell>> {
+        self.of(key).load(key).await
+    }
+    async fn save(&self, key: &CellKey, body: &Bytes, expect: Option<Revision>) -> Result<Option<Revision>> {
+        self.of(key).save(key, body, expect).await
+    }
+    async fn write_all(&self, writes: &[CellWrite]) -> Result<bool> {
+        let before = self.meter.take();
+        let written = self.parking.write_all(writes).await;
+        self.transactions.lock().expect("the units").push((before, writes.len(), self.meter.take()));
+        written
+    }
+    async fn delete(&self, key: &CellKey, expect: Revision) -> Result<bool> {
+        self.of(key).delete(key, expect).await
+    }
+    async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {
+        self.others.list(kind, name).await
+    }
+}
+
+/// In each transaction; before it, one and a read for the numbers of all that it parks, or a read of the event that was tried again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parking_costs_two_units_for_the_lease_and_two_for_each_event() {
+    let engine = Engine::memory().expect("an engine");
+    let (ground, meter) = (Ground::Engine(engine.clone()), Meter::new(engine.http_client()));
+    let store = open(ground.builder("feed=lanes-1")).await;
+    let metered = open(ground.builder("feed=lanes-1").http_client(meter.http_client())).await;
+    let place = follow::of("lanes-1", subject(&store));
+    let cells = Arc::new(Metered { others: store.cells(), parking: metered.cells(), meter: meter.clone(), transactions: Mutex::default() });
+    // Whoever is handed the last has read those that wait behind the first: they are parked together.
+    place.append(&[("0", &["a", "b", "c"]), ("1", &["a"]), ("2", &["b"]), ("3", &["c"]), ("4", &["d"])]).await;
+    let (seen, mended) = (Recording::default(), AtomicBool::new(false));
+    let handler = async |handed: Handed| {
+        if follow::label(&handed) == 0 && !mended.load(Ordering::SeqCst) {
+            wait_until(|| seen.labels().contains(&4)).await;
+            return Err("no");
+        }
+        seen.note(&handed);
+        Ok(())
+    };
+    let script = async {
+        wait_for(|| async { parked(&place).await.len() == 4 }).await;
+        mended.store(true, Ordering::SeqCst);
+        consumer(&place).retry_parked(1).await.expect("it is there");
+        wait_for(|| async { parked(&place).await.is_empty() }).await;
+    };
+    meter.take();
+    let mailer = with_cells(&place, cells.clone()).lease(Duration::from_secs(2)).concurrency(2);
+    let mailer = mailer.keys(|event| event.tags.iter().map(ToString::to_string).collect());
+    let _ = mailer.run_until(handler, script).await.expect("it runs");
+    let units = |read, write, requests| Units { read, write, requests };
+    let (numbers, look) = (units(1.0, 1.0, 2), units(1.0, 0.0, 1));
+    let (one, three) = (units(0.0, 4.0, 1), units(0.0, 8.0, 1));
+    let retried = (look, 2, one);
+    let expected = [(numbers, 2, one), (numbers, 4, three), retried, retried, retried, retried];
+    assert_eq!(*cells.transactions.lock().expect("the units"), expected);
+    assert_eq!(meter.take(), Units::default());
 }

@@ -35,7 +35,7 @@ pub(crate) fn place(memory: Memory) -> Place {
     Place { name: "memory".into(), log: memory.clone(), other_log: memory.clone(), feed: memory.clone(), cells: memory }
 }
 
-fn of(name: &str, subject: Subject) -> Place {
+pub(crate) fn of(name: &str, subject: Subject) -> Place {
     let log = subject.log.expect("a log");
     let other_log = subject.second.and_then(|second| second.log).unwrap_or(log.clone());
     Place { name: name.into(), log, other_log, feed: subject.feed.expect("a feed"), cells: subject.cells }

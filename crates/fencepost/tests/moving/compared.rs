@@ -136,7 +136,7 @@ async fn what_is_missing_is_told_beside_what_came_since() {
     assert_eq!((compared.source, compared.differing), (all(&to).await.len() as u64, all(&to).await.len() as u64), "{compared:?}");
 }
 
-/// A log that records another body than it was given.
+/// A log that records something else than it was given: by the type of an event another body, metadata or time; a commit back to front.
 #[derive(Debug)]
 struct Mangling(Arc<dyn EventLog>);
 
@@ -148,11 +148,17 @@ impl EventLog for Mangling {
     async fn append(&self, append: Append) -> Result<Committed> {
         let mangled = |event: &Event| {
             let body = if event.event_type().as_str() == "Bad" { b"other".to_vec() } else { event.data().to_vec() };
-            let bare = Event::new(event.event_type(), body).expect("event").meta(event.metadata().clone());
+            let mut meta = event.metadata().clone();
+            match event.event_type().as_str() {
+                "Else" => meta.user = Some("somebody else".into()),
+                "Then" => meta.occurred = Some(jiff::Timestamp::UNIX_EPOCH),
+                _ => {}
+            }
+            let bare = Event::new(event.event_type(), body).expect("event").meta(meta);
             let bare = event.given_id().into_iter().fold(bare, Event::id);
             event.tags().iter().fold(bare, |event, tag| event.with_tag(tag.clone()))
         };
-        let mangled = Append::new(append.events().iter().map(mangled).collect::<Vec<_>>());
+        let mangled = Append::new(append.events().iter().rev().map(mangled).collect::<Vec<_>>());
         self.0.append(append.commit_id().into_iter().fold(mangled, Append::commit)).await
     }
     async fn unchanged(&self, token: &Token) -> Result<Answer<bool>> {
@@ -170,9 +176,10 @@ impl EventLog for Mangling {
 #[tokio::test]
 async fn a_destination_that_cannot_be_read_whole_is_compared_event_by_event() {
     let from = Memory::new();
-    for (n, kind) in ["Good", "Bad", "Good"].into_iter().enumerate() {
-        let event = Event::new(kind, n.to_string()).and_then(|event| event.tag("tag:1")).expect("event").id(Uuid::from_u128(n as u128));
-        EventLog::append(&from, Append::new([event])).await.expect("appends");
+    let event = |n: u128, kind| Event::new(kind, n.to_string()).and_then(|event| event.tag("tag:1")).expect("event").id(Uuid::from_u128(n));
+    let single = ["Good", "Bad", "Else", "Then"].into_iter().zip(0..).map(|(kind, n)| vec![event(n, kind)]);
+    for commit in single.chain([vec![event(4, "Good"), event(5, "Good")]]) {
+        EventLog::append(&from, Append::new(commit)).await.expect("appends");
     }
     let to = store("feed=streams").await;
     let log = Arc::new(Mangling(to.log().expect("log")));
@@ -181,5 +188,6 @@ async fn a_destination_that_cannot_be_read_whole_is_compared_event_by_event() {
     let compared = copy.compare(&quiet).await.expect("compares");
     assert!(!compared.by_commits, "{compared:?}");
     let told: Vec<_> = compared.differences.iter().map(|one| (one.id.as_u128(), one.fields.clone())).collect();
-    assert_eq!((compared.equal, told), (2, vec![(1, vec!["body"])]), "{compared:?}");
+    let differ = [(1, "body"), (2, "metadata"), (3, "time"), (5, "order")].map(|(id, field)| (id, vec![field]));
+    assert_eq!((compared.equal, told), (2, differ.to_vec()), "{compared:?}");
 }

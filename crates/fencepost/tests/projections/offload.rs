@@ -7,6 +7,7 @@ use fencepost::{CellKey, CellKind, Env, Error, Memory, Objects, Projection, Proj
 
 use crate::follow::cells::{Judged, Verdict};
 use crate::follow::{self, Place, place, wait_for};
+use crate::support::{Ground, open, subject};
 use crate::{LEASE, append, projections};
 
 /// A state of some 35 KB for each event, which compresses to half.
@@ -28,21 +29,38 @@ async fn reach(all: &Projections, place: &Place, events: usize) {
     assert_eq!(got.state.len(), events * 1000);
 }
 
+/// Why it is refused. It ends too if it is not, once all is in the state.
+async fn refused(all: &Projections, place: &Place) -> String {
+    let last = place.history().await.last().map(|event| event.position);
+    let reached = || async { all.get::<Vec<String>>("large").await.is_ok_and(|got| got.is_some_and(|got| got.position == last)) };
+    let ended = all.run_until(&large(), wait_for(reached)).await;
+    ended.map(|_| ()).expect_err("refused").to_string()
+}
+
 /// Objects in a folder; or, where an endpoint is given, in a bucket of its own there.
 async fn objects(folder: &tempfile::TempDir) -> (Objects, Arc<dyn object_store::ObjectStore>) {
+    let (_, _, store) = storage(folder).await;
+    (Objects::new(store.clone(), "states/here", "main"), store)
+}
+
+/// Where objects go, as a user says it: a URL and options; and the same place as others see it.
+async fn storage(folder: &tempfile::TempDir) -> (String, Vec<(String, String)>, Arc<dyn object_store::ObjectStore>) {
     use object_store::aws::AmazonS3Builder;
-    let store: Arc<dyn object_store::ObjectStore> = match std::env::var("FENCEPOST_TEST_ENDPOINT") {
+    match std::env::var("FENCEPOST_TEST_ENDPOINT") {
         Ok(endpoint) => {
             let bucket = format!("test-{}", Env::system().new_id().simple());
             make_bucket(&endpoint, &bucket).await;
+            let url = format!("s3://{bucket}/states/here");
+            let options = vec![("aws_endpoint".into(), endpoint.clone()), ("aws_allow_http".into(), "true".into())];
             let s3 = AmazonS3Builder::new().with_endpoint(endpoint).with_bucket_name(bucket).with_allow_http(true);
-            Arc::new(
-                s3.with_region("us-east-1").with_access_key_id("test").with_secret_access_key("test").build().expect("it must succeed"),
-            )
+            let s3 = s3.with_region("us-east-1").with_access_key_id("test").with_secret_access_key("test");
+            (url, options, Arc::new(s3.build().expect("it must succeed")))
         }
-        Err(_) => Arc::new(object_store::local::LocalFileSystem::new_with_prefix(folder.path()).expect("it must succeed")),
-    };
-    (Objects::new(store.clone(), "states/here", "main"), store)
+        Err(_) => {
+            let store = object_store::local::LocalFileSystem::new_with_prefix(folder.path()).expect("it must succeed");
+            (format!("file://{}/states/here", folder.path().display()), Vec::new(), Arc::new(store))
+        }
+    }
 }
 
 /// `PUT /bucket`, in plain HTTP: the client of objects makes none.
@@ -91,6 +109,27 @@ async fn a_state_that_outgrows_its_item_goes_to_objects_and_superseded_ones_are_
         all.delete("large", 1).await.expect("it must succeed");
         assert_eq!(all.gc(Duration::ZERO).await.expect("it must succeed").deleted, 1, "{}: nobody names the last one any more", place.name);
     }
+}
+
+/// As its users open it: by URL, and on S3 with the keys and the region that the store of events has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_goes_where_the_stores_url_of_objects_says_and_comes_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (url, options, there) = storage(&folder).await;
+    let store = open(Ground::fresh().builder("feed=lanes-1")).await;
+    let place = follow::of("lanes-1", subject(&store));
+    // Each time as another process would open it.
+    let all = || store.projections().expect("a feed").offload(store.objects(&url, options.clone()).expect("it opens"));
+    for labels in [0..30, 30..40] {
+        let events = labels.end;
+        append(&place, labels).await;
+        reach(&all(), &place, events).await;
+    }
+    assert!(object_keys(&*there).await.len() >= 2, "a superseded one is left");
+    assert!(all().gc(Duration::ZERO).await.expect("collects").deleted >= 1);
+    let (named, left) = (all().list().await.expect("lists")[0].object.clone().expect("offloaded"), object_keys(&*there).await);
+    assert!(left.len() == 1 && left[0].starts_with("states/here/main/large/1/") && named.ends_with(&left[0]), "{named}: {left:?}");
+    assert_eq!(all().get::<Vec<String>>("large").await.expect("reads").expect("is there").state.len(), 40_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -255,7 +294,7 @@ async fn a_folder_that_is_another_stores_is_refused_and_nothing_in_it_collected(
     let before = all_keys(&*store).await;
     append(&ours, 0..40).await;
     let all = projections(&ours, None).offload(objects);
-    let told = all.run(&large()).await.expect_err("refused").to_string();
+    let told = refused(&all, &ours).await;
     assert!(told.contains("another store's") && told.contains("another prefix"), "{told}");
     let told = all.gc(Duration::ZERO).await.expect_err("refused").to_string();
     assert!(told.contains("another prefix"), "{told}");
@@ -281,13 +320,17 @@ async fn a_folder_without_an_owner_gets_one_and_is_left_alone_for_the_grace_peri
         store.delete(&owner).await.expect("deletes");
     }
     let before = object_keys(&*store).await;
-    let all = projections(&one, None).offload(objects.clone());
-    let collected = all.gc(Duration::from_secs(1)).await.expect("collects");
+    // By a clock that is far ahead: all that lies there is old.
+    let (ahead, grace) = (Env::seeded(1), Duration::from_secs(3600));
+    ahead.set_clock(Env::system().now() + 2 * grace);
+    let late = || Projections::new(one.feed.clone(), one.cells.clone(), ahead.clone()).offload(objects.clone());
+    let collected = late().gc(grace).await.expect("collects");
     assert_eq!((collected.deleted, object_keys(&*store).await), (0, before), "it has just become its own");
     append(&other, 40..50).await;
-    let told = projections(&other, None).offload(objects).run(&large()).await.expect_err("refused").to_string();
+    let told = refused(&projections(&other, None).offload(objects.clone()), &other).await;
     assert!(told.contains("another prefix"), "{told}");
-    reach(&all, &one, 40).await;
+    assert!(late().gc(grace).await.expect("collects").deleted >= 1, "it has been its own for longer than that");
+    reach(&projections(&one, None).offload(objects), &one, 40).await;
 }
 
 /// Put-if-absent is what keeps two writers of one name apart: the store of objects that the tests run on must hold it.
