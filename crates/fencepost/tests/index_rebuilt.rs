@@ -296,7 +296,7 @@ async fn order(store: &Store) -> Vec<String> {
     let events = feed.take_while(|next| std::future::ready(matches!(next, Ok(Delivery::Event { .. }))));
     let tags = events.map(|next| match next {
         Ok(Delivery::Event { event, .. }) => {
-            format!("{}{}", event.tags.iter().next().map_or("", |tag| tag.as_str()), event.event_type.as_str())
+            format!("{}{}", event.tags.first().map_or("", |tag| tag.as_str()), event.event_type.as_str())
         }
         other => panic!("{other:?}"),
     });

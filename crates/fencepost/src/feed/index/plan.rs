@@ -467,6 +467,10 @@ impl Plan {
                 (!is_next).then(|| (series.clone(), lowest - 1))
             })
             .collect();
+        // What came in part, and of which the rest cannot come any more.
+        let in_part =
+            |waiting: &Waiting| waiting.slots.as_ref().is_none_or(|slots| !slots.keys().all(|series| waiting.arrived.contains_key(series)));
+        self.misses_old |= self.waiting.values().any(|waiting| in_part(waiting) && self.cannot_come(waiting.stamp, now));
         let mut overdue = Vec::new();
         for waiting in self.waiting.values().filter(|waiting| waiting.stamp + HOUR < now) {
             let unseen = waiting.slots.iter().flatten().find(|(series, _)| !waiting.arrived.contains_key(*series));

@@ -119,6 +119,8 @@ struct Session<'a> {
     known_looked: u64,
     /// All that is stamped before this is in the index, unless there was a gap before.
     sure: u64,
+    /// When the last epoch before this run was put: nothing that was read by then comes again for longer than a day.
+    resumed: u64,
     /// When the stream was last looked at.
     polled: u64,
     /// Which chain it is; none: one that does not say.
@@ -157,6 +159,7 @@ impl<'a> Session<'a> {
             known_gap: last.as_ref().and_then(|epoch| epoch.gap),
             known_looked: last.as_ref().map_or(now, |epoch| epoch.looked),
             sure: last.as_ref().map_or(0, |epoch| epoch.time.saturating_sub(UNREAD)),
+            resumed: 0,
             polled: now,
             chain: last.as_ref().map_or(Some(runner.writer), |epoch| epoch.chain),
             begun: last.as_ref().map_or(Some(now), |epoch| epoch.begun),
@@ -170,10 +173,8 @@ impl<'a> Session<'a> {
         listed.extend(learnt.rebuilt.commits(log, &session.op, &session.rebuilt).await?);
         let same = last.stream.as_ref().is_none_or(|stream| *stream == session.poller.stream);
         // What another stream says of its shards is of no use; what a rebuild put comes by any.
-        let mut shards = if same { Shards::resume(&last.shards, last.looked) } else { Shards::unknown(now) };
-        if last.time + UNREAD < now {
-            shards.forgotten();
-        }
+        let shards = if same { Shards::resume(&last.shards, last.looked) } else { Shards::unknown(now) };
+        session.resumed = last.time;
         if !same {
             session.trimmed(now, "the table has another stream than the index was built from");
         } else if last.looked + FORGETS < now && shards.has_unread() {
@@ -250,6 +251,9 @@ impl<'a> Session<'a> {
     /// A page of every shard that may be read; whether anything came.
     async fn poll(&mut self, log: &dyn Indexable) -> Result<bool> {
         self.polled = now(log);
+        if self.resumed + UNREAD < self.polled {
+            self.plan.shards.forgotten();
+        }
         let polled = self.poller.poll(log.dynamo(), &self.op, &mut self.plan.shards).await?;
         for what in &polled.trimmed {
             self.trimmed(now(log), what);
@@ -282,6 +286,14 @@ impl<'a> Session<'a> {
         let gap = Gap::found(self.gap, now, self.sure);
         self.plan.lost(gap.since);
         self.gap = Some(gap);
+    }
+
+    /// Nobody noticed when it was lost.
+    fn misses_old(&mut self, log: &dyn Indexable) {
+        if self.plan.misses_old() && self.gap.is_none() {
+            self.sure = 0;
+            self.trimmed(now(log), "a commit, or a part of one, is older than all that is unread, and is not in the index");
+        }
     }
 
     /// What stands before a commit and cannot be read is not in the index, and is waited for.
@@ -375,10 +387,7 @@ impl<'a> Session<'a> {
                     Want::Slot { .. } | Want::Before { .. } => {}
                 }
             }
-            if self.plan.misses_old() && self.gap.is_none() {
-                self.sure = 0;
-                self.trimmed(now(log), "a commit that another follows is older than all that was unread, and is not in the index");
-            }
+            self.misses_old(log);
             self.plan.emit(now(log));
         }
     }
@@ -412,6 +421,7 @@ impl<'a> Session<'a> {
                 "a version has not come for over an hour, and others wait for it: run `fencepost index verify`"
             );
         }
+        self.misses_old(log);
         self.look_up(log, Look::Again).await
     }
 

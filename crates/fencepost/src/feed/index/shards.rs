@@ -294,10 +294,10 @@ impl Shards {
         }
     }
 
-    /// What should be read of a shard is gone: it is read on from what is still there.
+    /// What should be read of a shard is gone: it is read on from what is still there. Of what the chain's writer had read some may be.
     pub(crate) fn lost(&mut self, shard: &str) {
         if let Some(reading) = self.all.get_mut(shard) {
-            (reading.done, reading.read, reading.reach) = (None, None, None);
+            (reading.done, reading.read) = (None, None);
         }
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
 
-use self::losses::{Losses, sure};
+use self::losses::{Losses, is_forgotten, sure};
 use super::mutation::Mutation;
 use super::plan::{Earlier, HOUR, Plan, Stamps, Want};
 use super::shards::{Bounds, FORGETS, Shards};
@@ -69,6 +69,7 @@ struct Indexer {
     known_gap: Option<Gap>,
     begun: Option<u64>,
     sure: u64,
+    resumed: u64,
     polled: u64,
 }
 
@@ -222,12 +223,16 @@ impl World {
 
     /// One turn of an indexer: a page of one shard, what it wants, and perhaps a put. Whether anything moved.
     fn turn(&mut self, which: usize, whole: bool) -> bool {
+        self.forget();
         if self.indexers[which].as_ref().is_none_or(|indexer| indexer.polled + FORGETS < self.now) {
             self.start(which);
         }
         let described = self.described();
         let mut indexer = self.indexers[which].take().expect("it was started");
         indexer.polled = self.now;
+        if is_forgotten(indexer.resumed, self.now) {
+            indexer.plan.shards.forgotten();
+        }
         let found = indexer.plan.shards.describe(&described);
         indexer.plan.shards.described(self.now);
         if !found.lost.is_empty() {

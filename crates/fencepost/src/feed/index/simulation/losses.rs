@@ -22,6 +22,11 @@ pub(super) struct Losses {
     mended: usize,
 }
 
+/// Whether nothing that had been read when an epoch was put can come again.
+pub(super) fn is_forgotten(epoch: u64, now: u64) -> bool {
+    epoch + UNREAD < now
+}
+
 /// Before which all is in the index when an epoch is put now.
 pub(super) fn sure(now: u64) -> u64 {
     now.saturating_sub(UNREAD)
@@ -41,10 +46,7 @@ impl World {
     /// From the chain, as a run begins.
     pub(super) fn start(&mut self, which: usize) {
         let last = self.chain.last();
-        let mut shards = last.map_or_else(|| Shards::unknown(self.now), |link| Shards::resume(&link.marks, link.looked));
-        if last.is_some_and(|link| link.time + UNREAD < self.now) {
-            shards.forgotten();
-        }
+        let shards = last.map_or_else(|| Shards::unknown(self.now), |link| Shards::resume(&link.marks, link.looked));
         let mut listed: HashSet<CommitId> = last.iter().flat_map(|link| link.ids.iter().copied()).collect();
         let young = |link: &&Link| link.by == By::Rebuild && link.time + MAY_COME > self.now;
         listed.extend(self.chain.iter().filter(young).flat_map(|link| &link.commits));
@@ -52,7 +54,8 @@ impl World {
         let plan = Plan::new(shards.within(self.bounds), listed, Stamps::Drawn, self.mutation);
         let (gap, time) = last.map_or((None, 0), |link| (link.gap, link.time));
         let begun = last.map_or(Some(self.now), |link| link.begun);
-        let mut indexer = Indexer { plan, number: self.chain.len(), gap, known_gap: gap, begun, sure: sure(time), polled: self.now };
+        let mut indexer =
+            Indexer { plan, number: self.chain.len(), gap, known_gap: gap, begun, sure: sure(time), resumed: time, polled: self.now };
         if let Some(begun) = begun {
             indexer.plan.begun(begun.saturating_sub(FORGOTTEN));
         }
@@ -108,12 +111,14 @@ impl World {
                 self.arrive();
             }
             self.now += self.rng.u64(30 * MINUTE..8 * HOUR);
-            self.forget();
         }
     }
 
     /// What is a day old is gone.
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
+        if !self.losses.happen {
+            return;
+        }
         let now = self.now;
         for shelf in self.shards.values_mut() {
             let old = shelf.records.iter().take_while(|(written, _)| written + 24 * HOUR < now).count();
@@ -147,8 +152,13 @@ impl World {
 
     /// A rebuild, if the chain says that it is needed, or the log is older than the chain; whether it was.
     pub(super) fn is_mended(&mut self) -> bool {
+        // What the last writer had read is gone, and nothing comes behind it: that shows once it must be gone, if no shard ends before.
+        if self.indexers[0].as_ref().is_some_and(|indexer| !indexer.plan.shards.has_reached()) {
+            self.now += 27 * HOUR;
+            return true;
+        }
         let older = |begun: u64| self.commits.values().any(|commit| commit.stamp < begun.saturating_sub(FORGOTTEN));
-        let needed = self.chain.last().is_some_and(|link| link.gap.is_some() || link.begun.is_some_and(older));
+        let needed = self.chain.last().is_none_or(|link| link.gap.is_some() || link.begun.is_some_and(older));
         // One that waits looks at the chain again.
         let mended = needed && self.rebuild();
         if mended {
