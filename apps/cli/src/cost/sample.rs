@@ -170,8 +170,8 @@ impl Bench<'_> {
         self.meter.take();
         let mut look = Units::default();
         loop {
-            // Nothing comes; the pauses between looks are longer than this.
-            let _ = tokio::time::timeout(Duration::from_millis(10), feed.next()).await;
+            // Nothing comes. It looks at once, and then after pauses that are longer than this.
+            let _ = tokio::time::timeout(Duration::from_millis(5), feed.next()).await;
             match self.meter.take() {
                 units if units.requests > 0 => look += units,
                 _ if look.requests > 0 => return Ok(look),
@@ -211,7 +211,11 @@ impl Bench<'_> {
         };
         let followed = self.meter.take();
         let idle = match now {
-            Some(now) => self.idle(now).await?,
+            // On a busy machine two looks may pass for one: the cheapest is one.
+            Some(now) => {
+                let looks = [self.idle(now.clone()).await?, self.idle(now.clone()).await?, self.idle(now).await?];
+                looks.into_iter().min_by(|a, b| a.read.total_cmp(&b.read)).unwrap_or_default()
+            }
             None => Units::default(),
         };
         // With what the indexer left. An index's copy of an item takes no more than what it was billed for.
