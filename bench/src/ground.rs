@@ -1,5 +1,7 @@
 //! Where everybody is measured: an engine over loopback HTTP, or an endpoint that is given; and stores whose consumption is counted.
 
+use std::path::Path;
+
 use aws_config::SdkConfig;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
@@ -26,6 +28,15 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) async fn new(args: &Place) -> Result<Ground> {
+        Ground::on(args, Engine::memory).await
+    }
+
+    /// An engine of ours keeps its tables in this folder: in memory it holds a gigabyte.
+    pub(crate) async fn with_room(args: &Place, folder: &Path) -> Result<Ground> {
+        Ground::on(args, || Engine::file(folder.join("tables.db"))).await
+    }
+
+    async fn on(args: &Place, engine: impl FnOnce() -> Result<Engine>) -> Result<Ground> {
         match &args.endpoint {
             Some(endpoint) if endpoint.starts_with("http://") => Ok(Ground::at(endpoint)),
             Some(other) => Err(fencepost::Refused::Url { why: format!("{other}: expected http://HOST:PORT") }.into()),
@@ -34,7 +45,7 @@ impl Ground {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.map_err(unreachable)?;
                 let endpoint = format!("http://{}", listener.local_addr().map_err(unreachable)?);
                 let (end, ended) = oneshot::channel();
-                let engine = Engine::memory()?;
+                let engine = engine()?;
                 let served = engine.clone();
                 tokio::spawn(async move { served.serve(listener, async { drop(ended.await) }).await });
                 Ok(Ground { endpoint, engine: Some(engine), _serving: Some(end) })

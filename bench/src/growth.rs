@@ -89,7 +89,8 @@ pub(crate) async fn run(args: &Args) -> Result<Done> {
             lines: lines(&found, |grown| Some(pick(grown)?.1 / 1e3)),
         });
     }
-    let (report, more) = store(args, &Ground::new(&args.ground).await?).await?;
+    let folder = tempfile::tempdir().map_err(|error| Error::unavailable(Reason::Unreachable, error.to_string()))?;
+    let (report, more) = store(args, &Ground::with_room(&args.ground, folder.path()).await?).await?;
     reports.push(report);
     plots.extend(more);
     let who = found.iter().map(|(who, _)| *who).collect();

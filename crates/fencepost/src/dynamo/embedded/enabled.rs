@@ -45,7 +45,8 @@ const STREAM_INDEX: &str = "CREATE INDEX IF NOT EXISTS fencepost_stream_order \
      ON _stream_records (table_name, CAST(sequence_number AS INTEGER))";
 
 impl Engine {
-    /// Fresh and empty, gone with its last clone.
+    /// Fresh and empty, gone with its last clone. Holds a gigabyte, streams included; what is more fails as unavailable. [`Engine::file`] has no
+    /// such bound.
     pub fn memory() -> Result<Self> {
         static NAMES: AtomicU64 = AtomicU64::new(0);
         // A name in SQLite's own memory instead of `:memory:`, so that a second connection can add the index. The slash makes
