@@ -482,7 +482,7 @@ async fn catching_up_reads_each_event_once_and_costs_as_much_as_their_bytes() {
     assert_eq!(
         (items, queries.len() as u64),
         (count + count / 500 - 1, count.div_ceil(500) + 1),
-        "each once, and one page that finds nothing"
+        "each once, one more of each page that is not the last, and one page that finds nothing"
     );
     let bytes: usize = stored(0).iter().map(|(name, value)| name.len() + value.as_s().map_or(3, String::len)).sum();
     // A page of them, eventually consistent: half a unit for each 4 KB.
