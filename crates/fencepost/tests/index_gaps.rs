@@ -117,6 +117,29 @@ async fn records_that_go_unread_are_a_gap_whatever_had_been_read_before() {
     }
 }
 
+/// Half of a commit is read, and waits in a shard of which nothing else was ever read: the index knows no number of that shard that it has passed.
+/// Five hours later others are indexed, and another twenty later the half is gone, though somebody looked a day ago or less.
+#[tokio::test]
+async fn what_was_read_and_never_indexed_is_a_gap_once_it_is_gone() {
+    let table = Table::new("feed=streams").await;
+    table.reshard.hold(Some("t/main/held")).await;
+    let event = Event::new("A", "{}").and_then(|event| event.tag("there")?.tag("held")).expect("an event");
+    let log = table.store().await.log().expect("a log");
+    log.append(Append::new([event])).await.expect("appends");
+    assert_eq!(table.catch_up().await.waiting, 1);
+    table.hours(5);
+    // Until each of the other shards has had a record, and the one that waits lies alone in its own.
+    table.put(1).await;
+    assert_eq!(table.catch_up().await.commits, 1);
+    table.hours(20);
+    table.reshard.trim().await;
+    assert!(table.catch_up().await.trimmed, "a record is gone that was not in the index");
+    let rebuilt = table.store().await.index().expect("an index").rebuild(&|_| ()).await.expect("rebuilds");
+    assert_eq!((rebuilt.appended, rebuilt.trimmed), (1, false));
+    table.reshard.hold(None).await;
+    assert_eq!((table.catch_up().await.trimmed, table.findings().await), (false, 0));
+}
+
 /// A monitor that asks the index how far it is must hear that nobody builds it.
 #[tokio::test]
 async fn what_an_index_lacks_of_its_stream_shows_in_its_status_and_since_when() {

@@ -417,7 +417,7 @@ async fn a_rebuild_that_is_killed_at_any_call_and_run_again_leaves_a_whole_index
             }
             let (gate, faults) = (Gate::new(), Faults::new(engine.http_client(), 1));
             let mortal = opened(faults.http_client()).await;
-            let call = Rule::on_any().nth(faults.log().len() + nth);
+            let call = Rule::on_any().nth(nth);
             faults.script(if before { call.pause_before(&gate) } else { call.pause_after(&gate) });
             let index = mortal.index().expect("an index");
             tokio::select! {

@@ -129,6 +129,11 @@ impl Reached {
     pub(crate) fn open(checkpoint: &Checkpoint) -> Result<Reached> {
         checkpoint.open(LAYOUT)
     }
+    /// All of a partition before this was handed over. What of another was in part, stays so.
+    fn pass(&mut self, partition: u32, behind: Place) {
+        self.partitions.insert(partition, behind.number());
+        self.within = self.within.filter(|within| within.partition != partition);
+    }
     fn place(&self, partition: u32) -> Result<Place> {
         let number = self.partitions.get(&partition).copied().unwrap_or(0);
         Place::of(number)
@@ -266,15 +271,27 @@ impl Cursor {
             });
             self.moved |= behind != from || count > 0;
             if behind != from && count == 0 {
-                self.reached.partitions.insert(number, behind.number());
+                self.reached.pass(number, behind);
             }
             self.partitions.insert(number, Partition { next: behind, ahead: ahead.collect(), ended: !read.closed });
         }
         Ok(self.partitions.values().any(|partition| !partition.ahead.is_empty() || !partition.ended))
     }
 
-    /// The next entry by one order of the times, those of one partition in their order; none as long as a partition must be read on first.
+    /// The partition whose next entry was handed over in part, before a resume. It goes first: a checkpoint has room for one such entry, so
+    /// another's would forget how far this one had come.
+    fn begun(&self) -> Option<u32> {
+        let Within { partition, .. } = self.reached.within?;
+        let next = self.partitions.get(&partition)?.ahead.front()?;
+        (self.reached.partitions.get(&partition) == Some(&next.noted.place.number())).then_some(partition)
+    }
+
+    /// What was begun, then the next entry by one order of the times, those of one partition in their order; none as long as a partition must be
+    /// read on first.
     fn first(&mut self) -> Option<&mut VecDeque<Ahead>> {
+        if let Some(partition) = self.begun() {
+            return self.partitions.get_mut(&partition).map(|partition| &mut partition.ahead);
+        }
         if self.partitions.values().any(|partition| partition.ahead.is_empty() && !partition.ended) {
             return None;
         }
@@ -310,16 +327,14 @@ impl Cursor {
             for (nth, (span, event)) in events.into_iter().enumerate() {
                 let mut reached = self.reached.clone();
                 if nth + 1 == last {
-                    reached.partitions.insert(partition, behind.number());
-                    reached.within = None;
+                    reached.pass(partition, behind);
                 } else {
                     reached.partitions.insert(partition, noted.place.number());
                     reached.within = Some(Within { partition, span, index: event.version.unwrap_or(0) });
                 }
                 self.ready.push_back(Delivery::Event { event: Box::new(event), checkpoint: reached.seal() });
             }
-            self.reached.partitions.insert(partition, behind.number());
-            self.reached.within = None;
+            self.reached.pass(partition, behind);
         }
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! The feed over the index: epochs read strongly one after the other, filtered by what they say of each commit, and then its events fetched.
+//! The feed over the index: epochs read one after the other, strongly until it has caught up, filtered by what they say of each commit, and then its events fetched.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::index::Shown;
 use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
+use crate::dynamo::Freshness;
 use crate::error::Result;
 use crate::position::Position;
 use crate::query::Query;
@@ -91,8 +92,11 @@ impl Subscription for Cursor {
                 continue;
             }
             // Whatever rings from here on may have come too late for this read.
+            let rung = self.appended.has_changed().unwrap_or(false);
             self.appended.mark_unchanged();
-            if self.read_ahead().await? {
+            // That all is caught up is said after a strong look; whoever has said so may look at what is a moment old: that is only seen later.
+            let freshness = if self.moved || rung { Freshness::Strong } else { Freshness::Eventual };
+            if self.read_ahead(freshness).await? {
                 self.pause = SOON;
                 continue;
             }
@@ -101,7 +105,10 @@ impl Subscription for Cursor {
             }
             // What was appended here shows in the index within moments.
             match tokio::time::timeout(self.pause, self.appended.changed()).await {
-                Ok(_) => self.pause = SOON,
+                Ok(_) => {
+                    self.pause = SOON;
+                    self.appended.mark_changed();
+                }
                 Err(_) => self.pause = (self.pause * 2).min(IDLE),
             }
         }
@@ -141,9 +148,9 @@ impl Cursor {
     }
 
     /// A few epochs more; whether there were any.
-    async fn read_ahead(&mut self) -> Result<bool> {
+    async fn read_ahead(&mut self, freshness: Freshness) -> Result<bool> {
         let op = self.log.dynamo().long_op();
-        let epochs = self.log.side().epochs_from(&op, self.next_epoch, EPOCHS).await?;
+        let epochs = self.log.side().epochs_shown(&op, self.next_epoch, EPOCHS, freshness).await?;
         let any = !epochs.is_empty();
         for epoch in epochs {
             self.reached.in_chain(epoch.chain)?;
@@ -178,9 +185,9 @@ impl Cursor {
     async fn fetch(&mut self) -> Result<()> {
         let mut events = 0;
         let mut commits = Vec::new();
-        for ahead in self.ahead.iter().take(COMMITS) {
-            events += ahead.commit.events.map_or(self.unknown, |events| events as usize);
-            commits.push(ahead.commit.clone());
+        for Ahead { commit, .. } in self.ahead.iter().take(COMMITS) {
+            events += commit.events.map_or(self.unknown, |events| events as usize);
+            commits.push(commit);
             if events >= EVENTS {
                 break;
             }

@@ -1,6 +1,6 @@
-//! The feed over lanes: every lane read strongly, merged so that a commit comes after all that it follows.
+//! The feed over lanes: every lane read, strongly until all is caught up, and merged so that a commit comes after all that it follows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,11 +8,12 @@ use futures::stream::BoxStream;
 use tokio::sync::watch;
 
 use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
+use crate::dynamo::Freshness;
 use crate::error::Result;
-use crate::layout::ledger::Ledger;
 use crate::layout::ledger::item::Slot;
 use crate::layout::ledger::series::Series;
 use crate::layout::ledger::token::Reached;
+use crate::layout::ledger::{Ledger, Page};
 use crate::position::Position;
 use crate::query::Query;
 use crate::side::reached::after_head;
@@ -40,6 +41,8 @@ struct Cursor {
     query: Query,
     reached: Reached,
     lanes: BTreeMap<u8, VecDeque<Slot>>,
+    /// Lanes that had no more when they were last read.
+    ended: BTreeSet<u8>,
     /// Where the checkpoint says that it was, by lane, until the lane has shown that it is so long.
     unseen: BTreeMap<u8, u64>,
     ready: VecDeque<Delivery>,
@@ -60,9 +63,23 @@ impl Subscription for Cursor {
             if let Some(delivery) = self.ready.pop_front() {
                 return Ok(delivery);
             }
+            // A lane that was at its end is not asked again for every commit of the others.
+            if !self.is_hungry() && self.deliver().await? {
+                self.pause = SOON;
+                continue;
+            }
             // Whatever rings from here on may have come too late for this read.
+            let rung = self.appended.has_changed().unwrap_or(false);
             self.appended.mark_unchanged();
-            let found = self.read_ahead().await?;
+            // That all is caught up is said after a strong look; whoever has said so may look at what is a moment old: that is only seen later.
+            // What waits, waits for what is there: it is looked for strongly.
+            let waits = self.lanes.values().any(|slots| !slots.is_empty());
+            let freshness = if self.moved || rung || waits { Freshness::Strong } else { Freshness::Eventual };
+            let mut found = self.read_ahead(freshness).await?;
+            if found && freshness == Freshness::Eventual {
+                // Of the others what came before it.
+                found |= self.read_ahead(Freshness::Strong).await?;
+            }
             if self.deliver().await? {
                 self.pause = SOON;
                 continue;
@@ -77,7 +94,9 @@ impl Subscription for Cursor {
                 tracing::warn!("a commit waits for another one on a lane that does not show it: `fencepost verify` names what is missing");
             }
             let pause = if waiting { SOON } else { self.pause };
-            let _ = tokio::time::timeout(pause, self.appended.changed()).await;
+            if tokio::time::timeout(pause, self.appended.changed()).await.is_ok() {
+                self.appended.mark_changed();
+            }
             self.pause = (pause * 2).min(IDLE);
         }
     }
@@ -97,15 +116,21 @@ impl Cursor {
         let mut unseen = if matches!(from, From::Checkpoint(_)) { reached.lanes.clone() } else { BTreeMap::new() };
         unseen.extend(reached.within.map(|(lane, seq, _)| (lane, seq)));
         let appended = ledger.appended();
-        Ok(Cursor { ledger, query, reached, lanes, unseen, ready: VecDeque::new(), moved: true, pause: SOON, stalled: 0, appended })
+        let ended = BTreeSet::new();
+        Ok(Cursor { ledger, query, reached, lanes, ended, unseen, ready: VecDeque::new(), moved: true, pause: SOON, stalled: 0, appended })
     }
 
     fn delivered(&self, lane: u8) -> u64 {
         self.reached.lanes.get(&lane).copied().unwrap_or(0)
     }
 
+    /// Whether there is more of a lane than was read of it, and all that was is handed over.
+    fn is_hungry(&self) -> bool {
+        self.lanes.iter().any(|(lane, slots)| slots.is_empty() && !self.ended.contains(lane))
+    }
+
     /// A page of every lane of which nothing waits; whether anything came.
-    async fn read_ahead(&mut self) -> Result<bool> {
+    async fn read_ahead(&mut self, freshness: Freshness) -> Result<bool> {
         let mut found = false;
         let op = self.ledger.dynamo().long_op();
         let ledger = &self.ledger;
@@ -113,9 +138,14 @@ impl Cursor {
             self.lanes.iter().filter(|(_, slots)| slots.is_empty()).map(|(lane, _)| (*lane, self.delivered(*lane))).collect();
         let pages = wanted.iter().map(|(lane, after)| {
             let op = &op;
-            async move { Ok::<_, crate::error::Error>((*lane, ledger.slots_after(op, &Series::Lane(*lane), *after, None).await?)) }
+            async move { Ok::<_, crate::error::Error>((*lane, ledger.page_shown(op, &Series::Lane(*lane), *after, freshness).await?)) }
         });
-        for (lane, slots) in futures::future::try_join_all(pages).await? {
+        for (lane, Page { slots, is_last }) in futures::future::try_join_all(pages).await? {
+            if is_last {
+                self.ended.insert(lane)
+            } else {
+                self.ended.remove(&lane)
+            };
             found |= !slots.is_empty();
             // What comes next says that what was covered is there; where nothing does, that is looked for once.
             if let Some(seq) = self.unseen.remove(&lane).filter(|seq| *seq > 0 && slots.last().is_none_or(|last| last.version < *seq)) {
@@ -129,14 +159,26 @@ impl Cursor {
         Ok(found)
     }
 
-    /// Hands over commits whose dependencies are delivered, the lowest stamp first; whether there were any.
+    /// The lane of a commit that was handed over in part, before a resume. It goes first: what it follows was delivered before it began, and a
+    /// checkpoint has room for one such commit, so another's would forget how far this one had come.
+    fn begun(&self) -> Option<u8> {
+        let (lane, ..) = self.reached.within?;
+        self.lanes.get(&lane).is_some_and(|slots| !slots.is_empty()).then_some(lane)
+    }
+
+    /// The lane of the lowest stamp among the commits whose dependencies are delivered.
+    fn lowest(&self) -> Option<u8> {
+        let is_ready = |slot: &&Slot| slot.deps.iter().all(|(lane, seq)| self.delivered(*lane) >= *seq);
+        let ready = self.lanes.iter().filter_map(|(lane, slots)| slots.front().filter(is_ready).map(|slot| (slot.stamp, *lane)));
+        ready.min().map(|(_, lane)| lane)
+    }
+
+    /// Hands over what was begun, and then commits whose dependencies are delivered, the lowest stamp first; whether there were any.
     async fn deliver(&mut self) -> Result<bool> {
         let mut any = false;
         // A bounded number at a time: bodies are fetched for what is handed over next.
         for _ in 0..256 {
-            let is_ready = |slot: &&Slot| slot.deps.iter().all(|(lane, seq)| self.delivered(*lane) >= *seq);
-            let next = self.lanes.iter().filter_map(|(lane, slots)| slots.front().filter(is_ready).map(|slot| (slot.stamp, *lane))).min();
-            let Some((_, lane)) = next else { break };
+            let Some(lane) = self.begun().or_else(|| self.lowest()) else { break };
             let Some(slot) = self.lanes.get_mut(&lane).and_then(VecDeque::pop_front) else { break };
             any = true;
             self.moved = true;

@@ -8,7 +8,7 @@ use super::item::{HASH, RANGE};
 use super::notice::Notice;
 use crate::dynamo::item::{Item, text};
 use crate::dynamo::records::Record;
-use crate::dynamo::{Dynamo, Find, Op, Outcome, Range, Verdict, Write};
+use crate::dynamo::{Dynamo, Find, Freshness, Op, Outcome, Range, Verdict, Write};
 use crate::error::{Refused, Result};
 use crate::event::{CommitId, Recorded};
 use crate::position::Position;
@@ -41,7 +41,12 @@ impl Side {
 
     /// A page of epochs from this number on: the contiguous run.
     pub(crate) async fn epochs_from(&self, op: &Op, from: u64, limit: i32) -> Result<Vec<Epoch>> {
-        let epochs = self.epochs(op, Find { limit: Some(limit), ..self.chain(from, LAST) }).await?;
+        self.epochs_shown(op, from, limit, Freshness::Strong).await
+    }
+
+    /// The same; at half the units what was there a moment ago. An epoch never changes, and none comes before one that is there.
+    pub(crate) async fn epochs_shown(&self, op: &Op, from: u64, limit: i32, freshness: Freshness) -> Result<Vec<Epoch>> {
+        let epochs = self.epochs(op, Find { limit: Some(limit), freshness, ..self.chain(from, LAST) }).await?;
         Ok(epochs.into_iter().zip(from..).take_while(|(epoch, number)| epoch.number == *number).map(|(epoch, _)| epoch).collect())
     }
 
@@ -146,7 +151,7 @@ pub(crate) trait Indexable: std::fmt::Debug + Send + Sync {
 
     /// The events of these commits that match, of each in order, with their indexes. A commit that cannot match need not be fetched. Of how
     /// many events the commits are may not be known: it may end, behind one of them at least, once there are [`EVENTS`].
-    async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>>;
+    async fn indexed_events(&self, commits: &[&Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>>;
 
     fn dynamo(&self) -> &Dynamo {
         self.side().dynamo()

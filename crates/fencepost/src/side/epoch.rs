@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use super::item::{HASH, RANGE, corrupt, key, pack, unpack};
@@ -25,7 +25,7 @@ const LISTED_TYPES: usize = 32;
 /// More tags than this: only the home is named, and tells.
 const LISTED_TAGS: usize = 98;
 /// Entries of one epoch, so that its reader's memory is bounded.
-const MAX_ENTRIES: usize = 20_000;
+pub(crate) const MAX_ENTRIES: usize = 20_000;
 
 const ENTRIES: &str = "e";
 const COUNT: &str = "n";
@@ -41,6 +41,7 @@ const UNSURE: &str = "o";
 const CHAIN_ID: &str = "c";
 const BEGUN: &str = "f";
 const DONE: &str = "d";
+const FIRST: &str = "b";
 const READ: &str = "r";
 const FINISHED: &str = "f";
 
@@ -92,15 +93,15 @@ pub(crate) struct Span {
 /// How far a shard is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// All up to `done` is in the index; the writer had read up to `read`, which was written at `at`, where that is known.
-    At { done: Option<Sequence>, read: Option<Sequence>, at: Option<u64> },
+    /// All up to `done` is in the index, or nothing is, and `first` is the first record that the writer had read. It had read up to `read`,
+    /// which was written at `at`, where that is known.
+    At { done: Option<Sequence>, first: Option<Sequence>, read: Option<Sequence>, at: Option<u64> },
     /// Closed, and all of it is in the index.
     Finished,
 }
 
 /// A commit in the index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Wire", try_from = "Wire")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Indexed {
     pub(crate) namespace: String,
     pub(crate) commit: CommitId,
@@ -116,14 +117,15 @@ pub(crate) struct Indexed {
 
 /// The same in bytes. Names are short names; the home's is among the slots, by index.
 #[derive(Debug, Serialize, Deserialize)]
-struct Wire {
-    namespace: String,
+struct Wire<'a> {
+    namespace: &'a str,
     commit: [u8; 16],
     stamp: u64,
     home: u32,
-    slots: Vec<(String, u64)>,
+    #[serde(borrow)]
+    slots: Vec<(&'a str, u64)>,
     whole: bool,
-    types: Option<Vec<String>>,
+    types: Option<Vec<&'a str>>,
     events: Option<u32>,
 }
 
@@ -155,48 +157,53 @@ impl Indexed {
         query.is_all() || query.items().iter().any(|item| has(item) && item.tags().iter().all(carries))
     }
 
-    fn of_wire(wire: Wire) -> Option<Self> {
-        let slots: Vec<(Series, u64)> =
-            wire.slots.into_iter().map(|(name, version)| Some((Series::parse(&name)?, version))).collect::<Option<_>>()?;
-        let home = slots.get(usize::try_from(wire.home).ok()?)?.clone();
+    fn of_wire(wire: Wire<'_>) -> Option<Self> {
+        let home = wire.slots.get(usize::try_from(wire.home).ok()?)?;
+        let home = (Series::parse(home.0)?, home.1);
+        let slots = || wire.slots.iter().map(|(name, version)| Some((Series::parse(name)?, *version))).collect::<Option<_>>();
         let types = match wire.types {
             Some(types) => Some(types.iter().map(|t| EventType::new(t).ok()).collect::<Option<BTreeSet<_>>>()?),
             None => None,
         };
         Some(Self {
-            namespace: wire.namespace,
+            namespace: wire.namespace.to_owned(),
             commit: CommitId(Uuid::from_bytes(wire.commit)),
             stamp: wire.stamp,
             home,
-            slots: wire.whole.then(|| slots.into_iter().collect()),
+            slots: if wire.whole { Some(slots()?) } else { None },
             types,
             events: wire.events,
         })
     }
 }
 
-impl From<Indexed> for Wire {
-    fn from(indexed: Indexed) -> Self {
-        let home = || vec![(indexed.home.0.short(), indexed.home.1)];
-        let slots = indexed.slots.as_ref().map_or_else(home, |slots| slots.iter().map(|(series, v)| (series.short(), *v)).collect());
-        let at = slots.iter().position(|(name, _)| *name == indexed.home.0.short()).unwrap_or(0);
-        Wire {
-            namespace: indexed.namespace,
-            commit: indexed.commit.0.into_bytes(),
-            stamp: indexed.stamp,
+impl Serialize for Indexed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let home = self.home.0.short();
+        let named: Option<Vec<(String, u64)>> =
+            self.slots.as_ref().map(|slots| slots.iter().map(|(series, v)| (series.short(), *v)).collect());
+        let slots: Vec<(&str, u64)> = match &named {
+            Some(named) => named.iter().map(|(name, v)| (name.as_str(), *v)).collect(),
+            None => vec![(&home, self.home.1)],
+        };
+        let at = slots.iter().position(|(name, _)| *name == home).unwrap_or(0);
+        let wire = Wire {
+            namespace: &self.namespace,
+            commit: self.commit.0.into_bytes(),
+            stamp: self.stamp,
             home: u32::try_from(at).unwrap_or(0),
             slots,
-            whole: indexed.slots.is_some(),
-            types: indexed.types.map(|types| types.iter().map(|t| t.as_str().to_owned()).collect()),
-            events: indexed.events,
-        }
+            whole: self.slots.is_some(),
+            types: self.types.as_ref().map(|types| types.iter().map(EventType::as_str).collect()),
+            events: self.events,
+        };
+        wire.serialize(serializer)
     }
 }
 
-impl TryFrom<Wire> for Indexed {
-    type Error = &'static str;
-    fn try_from(wire: Wire) -> Result<Self, Self::Error> {
-        Self::of_wire(wire).ok_or("no commit of an index")
+impl<'de> Deserialize<'de> for Indexed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::of_wire(Wire::deserialize(deserializer)?).ok_or_else(|| serde::de::Error::custom("no commit of an index"))
     }
 }
 
@@ -283,7 +290,7 @@ impl Mark {
     fn value(&self) -> Value {
         Value::M(match self {
             Mark::Finished => Item::from([(FINISHED.into(), Value::Bool(true))]),
-            Mark::At { done, read, at } => [(DONE, done), (READ, read)]
+            Mark::At { done, first, read, at } => [(DONE, done), (FIRST, first), (READ, read)]
                 .into_iter()
                 .filter_map(|(name, at)| at.as_ref().map(|at| (name.to_owned(), text(at.as_str()))))
                 .chain(at.map(|at| (TIME.to_owned(), number(at))))
@@ -297,7 +304,7 @@ impl Mark {
             return Ok(Mark::Finished);
         }
         let at = |name: &str| Ok(map.maybe_text(name)?.map(Sequence::new));
-        Ok(Mark::At { done: at(DONE)?, read: at(READ)?, at: map.maybe_number(TIME)? })
+        Ok(Mark::At { done: at(DONE)?, first: at(FIRST)?, read: at(READ)?, at: map.maybe_number(TIME)? })
     }
 }
 
@@ -377,7 +384,8 @@ mod tests {
             time: 9,
             writer: Uuid::from_u128(3),
             stream: Some("arn".into()),
-            shards: [("a".into(), Mark::At { done: None, read: at("12"), at: Some(3) }), ("b".into(), Mark::Finished)].into(),
+            shards: [("a".into(), Mark::At { done: None, first: at("11"), read: at("12"), at: Some(3) }), ("b".into(), Mark::Finished)]
+                .into(),
             ids: vec![CommitId(Uuid::from_u128(1)), CommitId(Uuid::from_u128(2))],
             rebuilt: vec![Span { first: 4, last: 5, time: 8 }],
             gap: Some(Gap { found: 5, since: 2 }),

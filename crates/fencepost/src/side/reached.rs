@@ -1,6 +1,9 @@
 //! How far a consumer has come in an index; and whether a token, checkpoint or base belongs here at all. Pure.
 
 #[cfg(feature = "streams")]
+use std::sync::Arc;
+
+#[cfg(feature = "streams")]
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "streams")]
 use uuid::Uuid;
@@ -13,7 +16,7 @@ use crate::position::Checkpoint;
 #[cfg(feature = "streams")]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IndexReached {
-    pub(crate) namespace: String,
+    pub(crate) namespace: Arc<str>,
     pub(crate) incarnation: u64,
     pub(crate) epoch: u64,
     pub(crate) entry: u64,

@@ -39,6 +39,10 @@ impl Series {
     /// From its short name.
     pub(crate) fn parse(short: &str) -> Option<Series> {
         let (kind, name) = short.split_once('/')?;
+        Series::of_kind(kind, name)
+    }
+
+    fn of_kind(kind: &str, name: &str) -> Option<Series> {
         match kind {
             "t" => Tag::new(name).ok().map(Series::Tag),
             "y" => EventType::new(name).ok().map(Series::Type),
@@ -52,7 +56,7 @@ impl Series {
     pub(crate) fn of_key(key: &str, namespace: &str) -> Option<Series> {
         let (kind, rest) = key.split_once('/')?;
         let name = rest.strip_prefix(namespace)?.strip_prefix('/')?;
-        Series::parse(&format!("{kind}/{name}"))
+        Series::of_kind(kind, name)
     }
 }
 

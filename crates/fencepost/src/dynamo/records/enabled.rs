@@ -86,6 +86,8 @@ pub(crate) struct Shard {
 pub(crate) enum Start {
     /// The oldest record that is still there.
     Oldest,
+    /// This record, and those behind it.
+    At(Sequence),
     /// Behind this record.
     After(Sequence),
 }
@@ -179,6 +181,7 @@ impl Dynamo {
         let request = self.stream_client()?.get_shard_iterator().stream_arn(stream).shard_id(shard);
         let request = match start {
             Start::Oldest => request.shard_iterator_type(ShardIteratorType::TrimHorizon),
+            Start::At(sequence) => request.shard_iterator_type(ShardIteratorType::AtSequenceNumber).sequence_number(sequence.as_str()),
             Start::After(sequence) => {
                 request.shard_iterator_type(ShardIteratorType::AfterSequenceNumber).sequence_number(sequence.as_str())
             }

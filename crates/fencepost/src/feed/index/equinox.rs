@@ -78,7 +78,7 @@ impl Marks {
     fn shards(&self) -> Shards {
         let mark = |reached: &Reached| match reached.finished {
             true => Mark::Finished,
-            false => Mark::At { done: reached.done.clone(), read: None, at: reached.at },
+            false => Mark::At { done: reached.done.clone(), first: None, read: None, at: reached.at },
         };
         Shards::resume(&self.shards.iter().map(|(id, reached)| (id.clone(), mark(reached))).collect(), self.looked)
     }
@@ -129,10 +129,15 @@ impl<'a> Runner<'a> {
         let mut session = Session::resume(self.store, &self.op).await?;
         let dynamo = self.store.side().dynamo();
         let mut appended = self.store.side().rings();
-        let (mut quiet, mut pause) = (0, self.options.idle_at_least);
+        let (mut quiet, mut pause, mut polled) = (0, self.options.idle_at_least, now(self.store));
         loop {
             // Whatever rings from here on may have come too late for this round.
             appended.mark_unchanged();
+            // Asleep for so long, it does not see what a shard has lost of which it had read nothing: what was saved tells.
+            if polled + FORGETS < now(self.store) {
+                session = Session::resume(self.store, &self.op).await?;
+            }
+            polled = now(self.store);
             let (moved, put) = session.round(self.store, &self.op).await?;
             self.tell(&session, moved, put);
             if moved {

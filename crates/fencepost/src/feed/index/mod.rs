@@ -279,7 +279,7 @@ impl Index {
 
     /// Reads the whole log and appends to the index what it lacks, in the order of stamps. Writers and indexers go on meanwhile; checkpoints
     /// hold. If it is stopped, another run within 23 hours goes on where its scan was, and what was appended stays. Holds up to 45 bytes of
-    /// every commit, and 900 of each that lacks.
+    /// every commit, and 500 of each that lacks.
     pub async fn rebuild(&self, progress: &(dyn Fn(&RebuildProgress) + Send + Sync)) -> Result<IndexRebuilt> {
         match &self.of {
             Of::Chain(log) => rebuild::rebuild(&**log, self.pace, progress).await,

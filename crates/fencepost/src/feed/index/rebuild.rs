@@ -4,8 +4,9 @@
 //! one that it follows not, if that one landed behind the scan. It was stamped within the hour before, so what is as young is looked after.
 //! Where places order the series, their order is the places' own.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use super::plan::{HOUR, Turn};
@@ -17,7 +18,7 @@ use crate::dynamo::item::Item;
 use crate::error::{Error, Result};
 use crate::event::CommitId;
 use crate::side::chain::{Indexable, Under};
-use crate::side::epoch::{Epoch, Indexed, Mark, Span};
+use crate::side::epoch::{Epoch, Indexed, MAX_ENTRIES, Mark, Span};
 use crate::side::notice::{Notice, split};
 use crate::side::scan::Begun;
 use crate::units::Units;
@@ -63,10 +64,37 @@ pub struct IndexRebuilt {
 }
 
 /// What a home tells: its place, where places order the series, and the entry; none where it cannot be read.
-type Home = Option<(String, Indexed)>;
+type Home = Option<(String, Packed)>;
 
 /// What the index lacks, in the order in which it is appended.
-type Lacking = BTreeMap<Turn, Indexed>;
+type Lacking = BTreeMap<Turn, Packed>;
+
+/// An entry in few bytes, since there may be as many of them as commits. Saved as the entry itself.
+#[derive(Debug, Clone)]
+struct Packed(Box<[u8]>);
+
+impl Packed {
+    fn new(entry: &Indexed) -> Self {
+        // Numbers and texts into memory: nothing to fail.
+        Self(postcard::to_stdvec(entry).unwrap_or_default().into())
+    }
+
+    fn entry(&self) -> Result<Indexed> {
+        postcard::from_bytes(&self.0).map_err(|error| Error::corrupt("log", format!("an entry of the index: {error}")))
+    }
+}
+
+impl Serialize for Packed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.entry().map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Packed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::new(&Indexed::deserialize(deserializer)?))
+    }
+}
 
 /// The chain as far as it was read: its last epoch, and every commit in it.
 struct Known {
@@ -99,7 +127,8 @@ pub(super) async fn rebuild(log: &dyn Indexable, pace: Pace, progress: &(dyn Fn(
         RebuildProgress { about, resumed: scan.earlier.items, dropped: scan.earlier.dropped.clone(), ..RebuildProgress::default() };
     let lacks = |item: &Item| match log.home(item) {
         Ok(home) => {
-            home.and_then(indexed).filter(|(_, entry)| !known.commits.contains(&entry.commit)).map(|(turn, entry)| Some((turn.0, entry)))
+            let lacks = home.and_then(indexed).filter(|(_, entry)| !known.commits.contains(&entry.commit));
+            lacks.map(|(turn, entry)| Some((turn.0, Packed::new(&entry))))
         }
         // What cannot be read is for `verify` to name.
         Err(_) => Some(None),
@@ -109,8 +138,8 @@ pub(super) async fn rebuild(log: &dyn Indexable, pace: Pace, progress: &(dyn Fn(
     (so_far.items, so_far.lacking) = (scan.items(), 0);
     let found = scan.take();
     let unreadable = found.iter().filter(|home| home.is_none()).count() as u64;
-    let turn = |(place, entry): (String, Indexed)| ((place, entry.stamp, entry.commit), entry);
-    let mut lacking: Lacking = found.into_iter().flatten().map(turn).collect();
+    let turn = |(place, packed): (String, Packed)| packed.entry().map(|entry| ((place, entry.stamp, entry.commit), packed));
+    let mut lacking: Lacking = found.into_iter().flatten().map(turn).collect::<Result<_>>()?;
     known.read_on(log, &op).await?;
     let (writer, begun) = (log.dynamo().env().new_id(), scan.begun.clone());
     let mut rebuild = Rebuild { log, op: &op, known, writer, span: None, begun, unreadable, epochs: 0 };
@@ -160,17 +189,18 @@ impl Rebuild<'_> {
         // Where stamps are not ours, any may be young.
         let young = if self.log.counts_events() { 0 } else { self.begun.began.saturating_sub(HOUR) };
         let mut met: HashSet<CommitId> = lacking.keys().map(|(_, _, commit)| *commit).collect();
-        let end = |entry: &Indexed| (entry.home.0.key(&entry.namespace), entry.home.1);
-        let ends: HashSet<(String, u64)> = lacking.values().map(end).collect();
-        let is_young = |((place, stamp, _), entry): (&Turn, &Indexed)| (*stamp >= young).then(|| (place.clone(), entry.clone()));
-        let mut unsure: Vec<(String, Indexed)> = lacking.iter().filter_map(is_young).collect();
-        while let Some((place, entry)) = unsure.pop() {
+        let is_young = |((place, stamp, _), packed): (&Turn, &Packed)| (*stamp >= young).then(|| (place.clone(), packed.clone()));
+        let mut unsure: Vec<(String, Packed)> = lacking.iter().filter_map(is_young).collect();
+        let end = |(_, packed): &(String, Packed)| packed.entry().map(|entry| (entry.home.0.key(&entry.namespace), entry.home.1));
+        let ends: HashSet<(String, u64)> = unsure.iter().map(end).collect::<Result<_>>()?;
+        while let Some((place, packed)) = unsure.pop() {
+            let entry = packed.entry()?;
             for (series, version) in self.slots(&entry).await? {
                 let key = series.key(&entry.namespace);
                 if !place.is_empty() {
                     if let Some((turn, before)) = self.before(&key, &place, &mut met).await? {
-                        unsure.push((turn.0.clone(), before.clone()));
-                        lacking.insert(turn, before);
+                        unsure.push((turn.0.clone(), Packed::new(&before)));
+                        lacking.insert(turn, Packed::new(&before));
                     }
                     continue;
                 }
@@ -184,8 +214,8 @@ impl Rebuild<'_> {
                 }
                 let before = self.log.home_of(self.op, &key, first - 1).await?;
                 if let Some((turn, before)) = before.and_then(indexed) {
-                    unsure.push((turn.0.clone(), before.clone()));
-                    lacking.insert(turn, before);
+                    unsure.push((turn.0.clone(), Packed::new(&before)));
+                    lacking.insert(turn, Packed::new(&before));
                 }
             }
         }
@@ -225,29 +255,34 @@ impl Rebuild<'_> {
         so_far: &mut RebuildProgress,
         progress: &(dyn Fn(&RebuildProgress) + Send + Sync),
     ) -> Result<()> {
-        let mut entries: Vec<Indexed> = lacking.into_values().collect();
+        let mut lacking: VecDeque<(CommitId, Packed)> = lacking.into_iter().map(|((.., commit), packed)| (commit, packed)).collect();
         if self.log.counts_events() {
-            entries = by_version(entries);
+            lacking = by_version(lacking)?;
         }
         loop {
             // What an indexer was quicker with.
-            entries.retain(|entry| !self.known.commits.contains(&entry.commit));
-            if entries.is_empty() && !self.heals() && !self.is_other_stream() {
-                return Ok(());
-            }
-            let epoch = self.epoch(&entries)?;
-            let count = epoch.entries.len();
-            if self.log.side().put_epoch(self.op, &epoch, Under::NextNumber).await? {
+            lacking.retain(|(commit, _)| !self.known.commits.contains(commit));
+            // As long as nobody else puts an epoch, nothing of the rest is known.
+            loop {
+                if lacking.is_empty() && !self.heals() && !self.is_other_stream() {
+                    return Ok(());
+                }
+                let entries = lacking.iter().take(MAX_ENTRIES).map(|(_, packed)| packed.entry()).collect::<Result<Vec<_>>>()?;
+                let epoch = self.epoch(&entries, lacking.len())?;
+                let count = epoch.entries.len();
+                if !self.log.side().put_epoch(self.op, &epoch, Under::NextNumber).await? {
+                    break;
+                }
+                lacking.drain(..count);
                 so_far.appended += count as u64;
+                so_far.lacking = so_far.appended + lacking.len() as u64;
                 self.epochs += u64::from(count > 0);
                 self.span = self.spanned(&epoch);
                 self.known.commits.extend(epoch.entries.iter().map(|entry| entry.commit));
                 self.known.last = Some(Epoch { entries: Vec::new(), ..epoch });
-            } else {
-                self.known.read_on(self.log, self.op).await?;
+                progress(so_far);
             }
-            so_far.lacking = so_far.appended + entries.len().saturating_sub(count) as u64;
-            progress(so_far);
+            self.known.read_on(self.log, self.op).await?;
         }
     }
 
@@ -278,8 +313,8 @@ impl Rebuild<'_> {
         Some(Span { first: self.span.map_or(epoch.number, |span| span.first), last, time })
     }
 
-    /// The next epoch: what the last one says of the stream stays, since nothing was read of it.
-    fn epoch(&self, entries: &[Indexed]) -> Result<Epoch> {
+    /// The next epoch, of the first of so many that lack: what the last one says of the stream stays, since nothing was read of it.
+    fn epoch(&self, entries: &[Indexed], lacking: usize) -> Result<Epoch> {
         let number = self.known.next();
         let last = self.known.last.as_ref();
         // All that another stream had is in the scan, and of this one nothing was read.
@@ -303,7 +338,7 @@ impl Rebuild<'_> {
             entries: Vec::new(),
         };
         let count = if entries.is_empty() { 0 } else { template.cut(entries, template.ids.len()) };
-        let all = count == entries.len();
+        let all = count == lacking;
         let looked = if all { template.looked.max(self.begun.began) } else { template.looked };
         let gap = template.gap.filter(|_| !(all && self.heals()));
         let begun = template.begun.filter(|_| !(all && self.unreadable == 0));
@@ -318,14 +353,19 @@ impl Rebuild<'_> {
 }
 
 /// In the order given, but of each series by version.
-fn by_version(entries: Vec<Indexed>) -> Vec<Indexed> {
-    let series = |entry: &Indexed| (entry.namespace.clone(), entry.home.0.clone());
-    let order: Vec<_> = entries.iter().map(series).collect();
-    let mut turns: HashMap<_, BTreeMap<(u64, CommitId), Indexed>> = HashMap::new();
-    for entry in entries {
-        turns.entry(series(&entry)).or_default().insert((entry.home.1, entry.commit), entry);
+fn by_version(entries: VecDeque<(CommitId, Packed)>) -> Result<VecDeque<(CommitId, Packed)>> {
+    let (mut numbers, mut order) = (HashMap::new(), Vec::with_capacity(entries.len()));
+    let mut turns: Vec<BTreeMap<(u64, CommitId), Packed>> = Vec::new();
+    for (commit, packed) in entries {
+        let Indexed { namespace, home: (series, version), .. } = packed.entry()?;
+        let number = *numbers.entry((namespace, series)).or_insert(turns.len());
+        if number == turns.len() {
+            turns.push(BTreeMap::new());
+        }
+        turns[number].insert((version, commit), packed);
+        order.push(number);
     }
-    order.iter().filter_map(|series| turns.get_mut(series)?.pop_first()).map(|(_, entry)| entry).collect()
+    Ok(order.into_iter().filter_map(|number| turns[number].pop_first()).map(|((_, commit), packed)| (commit, packed)).collect())
 }
 
 /// By its home alone. The types of events that lie in other slots only are not known then, meaning any.

@@ -20,7 +20,7 @@ use crate::dynamo::Op;
 use crate::error::{Error, Result};
 use crate::event::CommitId;
 use crate::side::chain::{Before, Indexable, Under};
-use crate::side::epoch::{Epoch, Gap, Indexed, Mark, Span};
+use crate::side::epoch::{Epoch, Gap, Indexed, MAX_ENTRIES, Mark, Span};
 use crate::side::notice::split;
 
 /// Slots looked up at a time.
@@ -119,8 +119,6 @@ struct Session<'a> {
     known_looked: u64,
     /// All that is stamped before this is in the index, unless there was a gap before.
     sure: u64,
-    /// When the last epoch before this run was put: nothing that was read by then comes again for longer than a day.
-    resumed: u64,
     /// When the stream was last looked at.
     polled: u64,
     /// Which chain it is; none: one that does not say.
@@ -159,7 +157,6 @@ impl<'a> Session<'a> {
             known_gap: last.as_ref().and_then(|epoch| epoch.gap),
             known_looked: last.as_ref().map_or(now, |epoch| epoch.looked),
             sure: last.as_ref().map_or(0, |epoch| epoch.time.saturating_sub(UNREAD)),
-            resumed: 0,
             polled: now,
             chain: last.as_ref().map_or(Some(runner.writer), |epoch| epoch.chain),
             begun: last.as_ref().map_or(Some(now), |epoch| epoch.begun),
@@ -174,7 +171,6 @@ impl<'a> Session<'a> {
         let same = last.stream.as_ref().is_none_or(|stream| *stream == session.poller.stream);
         // What another stream says of its shards is of no use; what a rebuild put comes by any.
         let shards = if same { Shards::resume(&last.shards, last.looked) } else { Shards::unknown(now) };
-        session.resumed = last.time;
         if !same {
             session.trimmed(now, "the table has another stream than the index was built from");
         } else if last.looked + FORGETS < now && shards.has_unread() {
@@ -251,9 +247,7 @@ impl<'a> Session<'a> {
     /// A page of every shard that may be read; whether anything came.
     async fn poll(&mut self, log: &dyn Indexable) -> Result<bool> {
         self.polled = now(log);
-        if self.resumed + UNREAD < self.polled {
-            self.plan.shards.forgotten();
-        }
+        self.plan.shards.forgotten(self.polled.saturating_sub(UNREAD));
         let polled = self.poller.poll(log.dynamo(), &self.op, &mut self.plan.shards).await?;
         for what in &polled.trimmed {
             self.trimmed(now(log), what);
@@ -459,7 +453,7 @@ impl<'a> Session<'a> {
                 begun: self.begun,
                 entries: Vec::new(),
             };
-            let entries: Vec<Indexed> = self.plan.queue().iter().take(20_000).filter_map(indexed).collect();
+            let entries: Vec<Indexed> = self.plan.queue().iter().take(MAX_ENTRIES).filter_map(indexed).collect();
             let count = if bare { 0 } else { template.cut(&entries, self.plan.shards.beyond()) };
             let (taken, ids) = self.plan.commit(count);
             let epoch = Epoch { shards: self.plan.shards.marks(), ids, entries: taken.iter().filter_map(indexed).collect(), ..template };

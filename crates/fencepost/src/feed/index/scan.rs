@@ -97,14 +97,15 @@ impl<'a, F: Serialize + DeserializeOwned> Scan<'a, F> {
             saved: Saved::NotYet(None),
             pieces: Vec::new(),
         };
-        // What cannot be read is of no use either: the table itself tells everything.
-        let there = match side.scan_begun(op).await {
-            Err(Error::Corrupt(_)) => None,
-            there => there?,
-        };
+        // What cannot be read is of no use either: the table itself tells everything. Pieces first: one that is there was put after its scan was
+        // begun, so that the scan of each is found if it is not done; in the other order that of another who begins now would look left over.
         let pieces = match side.pieces(op).await {
             Err(Error::Corrupt(_)) => Vec::new(),
             pieces => pieces?,
+        };
+        let there = match side.scan_begun(op).await {
+            Err(Error::Corrupt(_)) => None,
+            there => there?,
         };
         let (own, others): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|(_, piece)| there.as_ref().is_some_and(|b| b.id == piece.scan));
         let others: Vec<u64> = others.into_iter().map(|(under, _)| under).collect();

@@ -50,12 +50,16 @@ struct Reading {
     parent: Option<String>,
     /// All up to here is in the index.
     done: Option<Sequence>,
+    /// Nothing of it was when the chain's writer had read this, the first of it: whether that is gone shows only if it is asked for.
+    first: Option<Sequence>,
     /// Its last record, where it is closed.
     last: Option<Sequence>,
     /// This run has read up to here.
     read: Option<Sequence>,
     /// The chain's writer had read up to here, and this run has not yet.
     reach: Option<Sequence>,
+    /// When that was written.
+    reach_at: u64,
     /// When the last record read was written: what is unread is not older.
     at: u64,
     /// When the record was written behind which it is read on, in an earlier run perhaps; 0: not known.
@@ -68,8 +72,8 @@ struct Reading {
     expired: Option<Sequence>,
     /// When it was last asked for records, and none was gone: what was unread then was not over a day old.
     asked: u64,
-    /// Records beyond the number, each with its commit; runs of those that do not count are one.
-    beyond: VecDeque<(Sequence, Option<CommitId>)>,
+    /// Records beyond the number; runs of those that do not count are one.
+    beyond: VecDeque<Beyond>,
     /// The last page brought nothing.
     drained: bool,
     /// Closed, and read to its end.
@@ -78,10 +82,23 @@ struct Reading {
     finished: bool,
 }
 
+#[derive(Debug)]
+struct Beyond {
+    sequence: Sequence,
+    commit: Option<CommitId>,
+    /// When it was written.
+    at: u64,
+}
+
 impl Reading {
     /// Whether it was closed when it was last described, and its last record was read.
     fn has_its_last(&self) -> bool {
         self.last.as_ref().is_some_and(|last| self.read.as_ref().or(self.done.as_ref()) >= Some(last))
+    }
+
+    /// The first record that is not in the index, as far as any was read.
+    fn first_unfinished(&self) -> Option<&Sequence> {
+        self.beyond.front().map(|record| &record.sequence).or(self.first.as_ref())
     }
 }
 
@@ -100,13 +117,15 @@ impl Shards {
         Self { floor: now.saturating_sub(DAY), ..Self::default() }
     }
 
-    /// As an epoch left them, when nothing was unread that had been written before `looked`.
+    /// As an epoch left them, when all that had been written before `looked` was in the index.
     pub(crate) fn resume(marks: &BTreeMap<String, Mark>, looked: u64) -> Self {
         let reading = |mark: &Mark| match mark {
             Mark::Finished => Reading { ended: true, finished: true, looked, ..Reading::default() },
-            Mark::At { done, read, at } => Reading {
+            Mark::At { done, first, read, at } => Reading {
                 done: done.clone(),
+                first: first.clone().filter(|_| done.is_none()),
                 reach: read.clone().filter(|read| Some(read) > done.as_ref()),
+                reach_at: at.unwrap_or(u64::MAX),
                 read_at: at.unwrap_or(0),
                 looked,
                 ..Reading::default()
@@ -121,28 +140,31 @@ impl Shards {
         Self { bounds, ..self }
     }
 
-    /// Whether there is a shard of which nothing is in the index, or was one that follows one which is: what it has lost does not show.
+    /// Whether there is a shard of which nothing was read, or was one that follows one which was: what it has lost does not show.
     pub(crate) fn has_unread(&self) -> bool {
-        self.all.is_empty() || self.all.values().any(|reading| reading.finished || reading.done.is_none())
+        self.all.is_empty() || self.all.values().any(|reading| reading.finished || (reading.done.is_none() && reading.first.is_none()))
     }
 
-    /// Nothing is unread that was written before this: whatever was lost unread was written later.
+    /// All that was written before this is in the index: neither unread, nor read and waiting. Whatever will be lost was written later.
     pub(crate) fn looked(&self) -> u64 {
-        let unread = self.all.iter().filter(|(id, reading)| !reading.ended || !self.is_followed(id));
-        unread.map(|(_, reading)| reading.looked).min().unwrap_or(self.floor)
+        let unread = self.all.iter().filter(|(id, reading)| !reading.ended || !self.is_followed(id)).map(|(_, reading)| reading.looked);
+        let waits = self.all.values().filter_map(|reading| reading.beyond.front()).map(|record| record.at).min();
+        let unread = unread.min().unwrap_or(self.floor);
+        waits.map_or(unread, |waits| waits.min(unread))
     }
 
     /// Whether what a shard says is gone was read: its last record was; or the last that was read is past a day itself, and less than a day ago
-    /// nothing was behind that, so that what came since is still there.
+    /// nothing was behind that, so that what came since is still there. Of a run that has read nothing yet: was in the index.
     pub(crate) fn has_only_expired(&self, shard: &str, now: u64) -> bool {
         let expired = |reading: &Reading| reading.read_at > 0 && reading.read_at + FORGETS < now && reading.looked + FORGETS > now;
-        self.all.get(shard).is_some_and(|reading| reading.reach.is_none() && (reading.has_its_last() || expired(reading)))
+        self.all.get(shard).is_some_and(|reading| (reading.reach.is_none() && reading.has_its_last()) || expired(reading))
     }
 
     /// It is read on from the oldest record that is there.
     pub(crate) fn expired(&mut self, shard: &str) {
         if let Some(reading) = self.all.get_mut(shard) {
             reading.expired = reading.read.clone().or_else(|| reading.done.clone());
+            reading.first = None;
         }
     }
 
@@ -152,6 +174,7 @@ impl Shards {
             true => Mark::Finished,
             false => Mark::At {
                 done: reading.done.clone(),
+                first: reading.first_unfinished().filter(|_| reading.done.is_none()).cloned(),
                 read: reading.read.clone().max(reading.reach.clone()),
                 at: (reading.read_at > 0).then_some(reading.read_at),
             },
@@ -231,12 +254,12 @@ impl Shards {
 
     /// What each number stands before.
     pub(crate) fn fronts(&self) -> impl Iterator<Item = CommitId> {
-        self.all.values().filter_map(|reading| reading.beyond.front().and_then(|(_, commit)| *commit))
+        self.all.values().filter_map(|reading| reading.beyond.front().and_then(|record| record.commit))
     }
 
     /// Every commit of which a record lies beyond a number.
     pub(crate) fn commits_beyond(&self) -> HashSet<CommitId> {
-        self.all.values().flat_map(|reading| &reading.beyond).filter_map(|(_, commit)| *commit).collect()
+        self.all.values().flat_map(|reading| &reading.beyond).filter_map(|record| record.commit).collect()
     }
 
     /// A page came that was asked for at this time, of so many records.
@@ -265,8 +288,11 @@ impl Shards {
     /// From where on to read this shard.
     pub(crate) fn start(&self, shard: &str) -> Start {
         let Some(reading) = self.all.get(shard) else { return Start::Oldest };
-        let at = reading.read.clone().or_else(|| reading.done.clone());
-        at.filter(|at| reading.expired.as_ref() != Some(at)).map_or(Start::Oldest, Start::After)
+        match (reading.read.as_ref().or(reading.done.as_ref()), &reading.first) {
+            (Some(at), _) if reading.expired.as_ref() != Some(at) => Start::After(at.clone()),
+            (None, Some(first)) => Start::At(first.clone()),
+            _ => Start::Oldest,
+        }
     }
 
     /// A record was read; whether it is one that was not read before, since a page may come twice.
@@ -280,8 +306,8 @@ impl Shards {
         reading.read = Some(sequence.clone());
         reading.reach.take_if(|reach| *reach <= sequence);
         match (reading.beyond.back_mut(), commit) {
-            (Some((last, None)), None) => *last = sequence,
-            (_, commit) => reading.beyond.push_back((sequence, commit)),
+            (Some(Beyond { sequence: last, commit: None, .. }), None) => *last = sequence,
+            (_, commit) => reading.beyond.push_back(Beyond { sequence, commit, at }),
         }
         true
     }
@@ -294,16 +320,18 @@ impl Shards {
         }
     }
 
-    /// What should be read of a shard is gone: it is read on from what is still there. Of what the chain's writer had read some may be.
+    /// What should be read of a shard is gone, and with it all that is older: it is read on from what is still there. Of what the chain's
+    /// writer had read some may be.
     pub(crate) fn lost(&mut self, shard: &str) {
         if let Some(reading) = self.all.get_mut(shard) {
-            (reading.done, reading.read) = (None, None);
+            (reading.done, reading.first, reading.read) = (None, None, None);
+            reading.beyond.clear();
         }
     }
 
-    /// The chain's writer had been here over a day ago: what it had read does not come again.
-    pub(crate) fn forgotten(&mut self) {
-        for reading in self.all.values_mut() {
+    /// What was written before this is not in the stream any more: what the chain's writer had read by then does not come again.
+    pub(crate) fn forgotten(&mut self, before: u64) {
+        for reading in self.all.values_mut().filter(|reading| reading.reach_at < before) {
             reading.reach = None;
         }
     }
@@ -325,11 +353,11 @@ impl Shards {
     pub(crate) fn settle(&mut self, is_put: impl Fn(CommitId) -> bool) -> Vec<CommitId> {
         let mut ids = BTreeSet::new();
         for reading in self.all.values_mut() {
-            while reading.beyond.front().is_some_and(|(_, commit)| commit.is_none_or(&is_put)) {
-                reading.done = reading.beyond.pop_front().map(|(sequence, _)| sequence);
+            while reading.beyond.front().is_some_and(|record| record.commit.is_none_or(&is_put)) {
+                reading.done = reading.beyond.pop_front().map(|record| record.sequence);
             }
             reading.finished = reading.ended && reading.beyond.is_empty();
-            ids.extend(reading.beyond.iter().filter_map(|(_, commit)| *commit).filter(|commit| is_put(*commit)));
+            ids.extend(reading.beyond.iter().filter_map(|record| record.commit).filter(|commit| is_put(*commit)));
         }
         ids.into_iter().collect()
     }
@@ -402,10 +430,34 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_writer_had_read_beyond_its_number_must_come_again() {
-        let marks = [("a".into(), Mark::At { done: Some(sequence(7)), read: Some(sequence(9)), at: Some(100 * DAY) })].into();
-        let shards = Shards::resume(&marks, 101 * DAY);
-        assert!(!shards.has_only_expired("a", 101 * DAY + 2 * HOUR));
+    fn what_the_last_writer_had_read_beyond_its_number_must_come_again_unless_it_is_in_the_index_by_now() {
+        let mut shards = read_at(100 * DAY);
+        shards.read("a", sequence(9), 100 * DAY, Some(CommitId(uuid::Uuid::from_u128(1))));
+        empty_pages(&mut shards, QUIET, 101 * DAY);
+        shards.settle(|_| false);
+        assert_eq!(shards.looked(), 100 * DAY, "what waits is not in the index, however lately somebody looked");
+        assert!(!Shards::resume(&shards.marks(), shards.looked()).has_only_expired("a", 101 * DAY + 2 * HOUR));
+        // A rebuild has put it.
+        assert!(Shards::resume(&shards.marks(), 101 * DAY).has_only_expired("a", 101 * DAY + 2 * HOUR));
+    }
+
+    /// From its oldest record on it would be read without a word, whatever had been before that.
+    #[test]
+    fn what_was_read_of_a_shard_and_is_not_in_the_index_is_asked_for_by_its_number() {
+        let mut shards = Shards::unknown(100 * DAY);
+        shards.describe(&[shard("a", None, None)]);
+        let waits = CommitId(uuid::Uuid::from_u128(1));
+        shards.read("a", sequence(3), 100 * DAY, Some(waits));
+        shards.read("a", sequence(4), 100 * DAY + HOUR, None);
+        shards.settle(|_| false);
+        let mut later_run = Shards::resume(&shards.marks(), shards.looked());
+        assert_eq!(later_run.start("a"), Start::At(sequence(3)));
+        assert!(!later_run.has_unread(), "what it has lost shows");
+        later_run.lost("a");
+        assert_eq!(later_run.start("a"), Start::Oldest);
+        // Once it is in the index, what follows it is asked for.
+        shards.settle(|_| true);
+        assert_eq!(Shards::resume(&shards.marks(), shards.looked()).start("a"), Start::After(sequence(4)));
     }
 
     #[test]

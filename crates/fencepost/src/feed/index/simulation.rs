@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
 
-use self::losses::{Losses, is_forgotten, sure};
+use self::losses::{Losses, sure};
 use super::mutation::Mutation;
 use super::plan::{Earlier, HOUR, Plan, Stamps, Want};
+use super::run::UNREAD;
 use super::shards::{Bounds, FORGETS, Shards};
 use crate::dynamo::records::{Sequence, Shard, Start};
 use crate::event::CommitId;
@@ -69,7 +70,6 @@ struct Indexer {
     known_gap: Option<Gap>,
     begun: Option<u64>,
     sure: u64,
-    resumed: u64,
     polled: u64,
 }
 
@@ -230,9 +230,7 @@ impl World {
         let described = self.described();
         let mut indexer = self.indexers[which].take().expect("it was started");
         indexer.polled = self.now;
-        if is_forgotten(indexer.resumed, self.now) {
-            indexer.plan.shards.forgotten();
-        }
+        indexer.plan.shards.forgotten(self.now.saturating_sub(UNREAD));
         let found = indexer.plan.shards.describe(&described);
         indexer.plan.shards.described(self.now);
         if !found.lost.is_empty() {
@@ -288,12 +286,14 @@ impl World {
 
     fn page(&mut self, indexer: &mut Indexer, shard: &str, limit: usize) -> bool {
         let trimmed = self.shards[shard].trimmed;
-        let behind = match indexer.plan.shards.start(shard) {
-            Start::Oldest => trimmed,
-            Start::After(sequence) => sequence.as_str().parse::<usize>().expect("a number") + 1,
-        };
+        let number = |sequence: &Sequence| sequence.as_str().parse::<usize>().expect("a number");
         // Behind a record that has expired a stream refuses, whether or not anything followed it.
-        if behind <= trimmed && behind > 0 && !matches!(indexer.plan.shards.start(shard), Start::Oldest) {
+        let (behind, refused) = match indexer.plan.shards.start(shard) {
+            Start::Oldest => (trimmed, false),
+            Start::At(sequence) => (number(&sequence), number(&sequence) < trimmed),
+            Start::After(sequence) => (number(&sequence) + 1, number(&sequence) < trimmed),
+        };
+        if refused {
             if indexer.plan.shards.has_only_expired(shard, self.now) {
                 indexer.plan.shards.expired(shard);
             } else {

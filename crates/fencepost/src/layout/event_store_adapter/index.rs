@@ -108,7 +108,7 @@ impl Indexable for EventStoreAdapter {
         Ok(last.and_then(|(stream, row)| of_row(&stream, &row)))
     }
 
-    async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
+    async fn indexed_events(&self, commits: &[&Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
         let op = self.dynamo().long_op();
         let mut of_commits = Vec::with_capacity(commits.len());
         for commit in commits {

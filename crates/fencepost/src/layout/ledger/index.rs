@@ -1,6 +1,6 @@
 //! What the index needs to know of the log: what records and homes say, and the events of commits that it names.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
@@ -66,7 +66,7 @@ impl Indexable for Ledger {
         }
     }
 
-    async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
+    async fn indexed_events(&self, commits: &[&Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
         let op = self.dynamo().long_op();
         let mut wanted: Vec<BTreeSet<(Series, u64)>> = Vec::with_capacity(commits.len());
         for commit in commits {
@@ -79,23 +79,26 @@ impl Indexable for Ledger {
                 }
             });
         }
-        let mut slots: HashMap<(Series, u64), Slot> = HashMap::new();
-        let distinct: BTreeSet<&(Series, u64)> = wanted.iter().flatten().collect();
+        let mut distinct: Vec<&(Series, u64)> = wanted.iter().flatten().collect();
+        distinct.sort();
+        distinct.dedup();
         let keys = distinct.iter().map(|(series, version)| item::key(series.key(self.namespace()), *version)).collect();
+        let at = |series: &Series, version: u64| distinct.binary_search_by(|(s, v)| (s, *v).cmp(&(series, version))).ok();
+        // By the places of their keys: in no order they come.
+        let mut slots: Vec<Option<Slot>> = distinct.iter().map(|_| None).collect();
         for found in self.dynamo().get_many(&op, self.table(), keys, Freshness::Eventual).await? {
             let slot = item::slot(self.namespace(), &found)?;
-            slots.insert((slot.series.clone(), slot.version), slot);
-        }
-        for key in distinct {
-            if !slots.contains_key(key) {
-                let slot = self.slot_surely(&op, &key.0, key.1).await?;
-                slots.insert(key.clone(), slot);
+            if let Some(at) = at(&slot.series, slot.version) {
+                slots[at] = Some(slot);
             }
+        }
+        for (slot, (series, version)) in slots.iter_mut().zip(&distinct).filter(|(slot, _)| slot.is_none()) {
+            *slot = Some(self.slot_surely(&op, series, *version).await?);
         }
         let mut met = Vec::new();
         let mut counts = Vec::with_capacity(commits.len());
         for keys in &wanted {
-            let read: Vec<&Slot> = keys.iter().filter_map(|key| slots.get(key)).collect();
+            let read = keys.iter().filter_map(|(series, version)| slots[at(series, *version)?].as_ref());
             let mut matching = self.judge(&op, read, query).await?;
             matching.sort_by_key(|m| m.index());
             counts.push(matching.iter().map(|m| m.index()).collect::<Vec<u32>>());
@@ -104,7 +107,8 @@ impl Indexable for Ledger {
                 break;
             }
         }
-        let mut events = self.hydrate_with(&op, met, slots).await?.into_iter();
+        let known = |series: &Series, version: u64| slots[at(series, version)?].take();
+        let mut events = self.hydrate_with(&op, met, known).await?.into_iter();
         Ok(counts.into_iter().map(|indexes| indexes.into_iter().zip(events.by_ref()).collect()).collect())
     }
 }

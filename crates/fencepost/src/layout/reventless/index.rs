@@ -138,7 +138,7 @@ impl Reventless {
     }
 
     /// Events that are alone in their commits, by their keys at once.
-    async fn single(&self, op: &Op, commits: &[Indexed]) -> Result<BTreeMap<CommitId, Stored>> {
+    async fn single(&self, op: &Op, commits: &[&Indexed]) -> Result<BTreeMap<CommitId, Stored>> {
         let alone = commits.iter().filter(|commit| commit.events == Some(1) && commit.home.1 > 0);
         let keys = alone.filter_map(|commit| {
             let at = At { stamp: commit.stamp, commit: commit.commit, suffix: 0 };
@@ -193,7 +193,7 @@ impl Indexable for Reventless {
         first.map_or(Ok(None), |first| notice(&first))
     }
 
-    async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
+    async fn indexed_events(&self, commits: &[&Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
         let op = self.dynamo().long_op();
         let mut single = self.single(&op, commits).await?;
         let (mut all, mut met) = (Vec::with_capacity(commits.len()), 0);

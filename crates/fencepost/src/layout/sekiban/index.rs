@@ -221,10 +221,10 @@ impl Indexable for Sekiban {
         Ok(Some((CommitId(turned(self.namespace(), id)), micros(written))))
     }
 
-    async fn indexed_events(&self, commits: &[Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
+    async fn indexed_events(&self, commits: &[&Indexed], query: &Query) -> Result<Vec<Vec<(u32, Recorded)>>> {
         let op = self.dynamo().long_op();
         let id = |commit: &Indexed| turned(self.namespace(), commit.commit.0);
-        let ids: Vec<Uuid> = commits.iter().filter(|commit| commit.home.0 != LARGE).map(id).collect();
+        let ids: Vec<Uuid> = commits.iter().filter(|commit| commit.home.0 != LARGE).map(|commit| id(commit)).collect();
         let mut found: BTreeMap<Uuid, Stored> = self.events_of(&op, &ids).await?.into_iter().collect();
         let mut all = Vec::with_capacity(commits.len());
         for commit in commits {

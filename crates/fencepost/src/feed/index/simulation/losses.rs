@@ -22,11 +22,6 @@ pub(super) struct Losses {
     mended: usize,
 }
 
-/// Whether nothing that had been read when an epoch was put can come again.
-pub(super) fn is_forgotten(epoch: u64, now: u64) -> bool {
-    epoch + UNREAD < now
-}
-
 /// Before which all is in the index when an epoch is put now.
 pub(super) fn sure(now: u64) -> u64 {
     now.saturating_sub(UNREAD)
@@ -54,8 +49,7 @@ impl World {
         let plan = Plan::new(shards.within(self.bounds), listed, Stamps::Drawn, self.mutation);
         let (gap, time) = last.map_or((None, 0), |link| (link.gap, link.time));
         let begun = last.map_or(Some(self.now), |link| link.begun);
-        let mut indexer =
-            Indexer { plan, number: self.chain.len(), gap, known_gap: gap, begun, sure: sure(time), resumed: time, polled: self.now };
+        let mut indexer = Indexer { plan, number: self.chain.len(), gap, known_gap: gap, begun, sure: sure(time), polled: self.now };
         if let Some(begun) = begun {
             indexer.plan.begun(begun.saturating_sub(FORGOTTEN));
         }
