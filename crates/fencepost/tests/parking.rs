@@ -12,14 +12,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fencepost::testing::Meter;
 use fencepost::{
-    Cell, CellKey, CellKind, CellWrite, Cells, Consumer, Delivery, Engine, Env, Error, From, Handed, Memory, Query, Result, Revision, Units,
+    Cell, CellKey, CellKind, CellWrite, Cells, Consumer, Delivery, Ended, Engine, Env, Error, From, Handed, Memory, Query, Result,
+    Revision, Units,
 };
 use follow::cells::{Judged, Verdict};
 use follow::{Place, Recording, place, wait_for, wait_until};
 use futures::StreamExt;
 use support::{Ground, open, subject};
 
-const LEASE: Duration = Duration::from_millis(30);
+fn lease() -> Duration {
+    follow::lease(30, 400)
+}
 
 fn consumer(place: &Place) -> Consumer {
     with_cells(place, place.cells.clone())
@@ -27,7 +30,7 @@ fn consumer(place: &Place) -> Consumer {
 
 fn with_cells(place: &Place, cells: Arc<dyn Cells>) -> Consumer {
     let consumer = Consumer::new("mailer", place.feed.clone(), cells, Env::system()).expect("a good name");
-    consumer.lease(LEASE).save_every(7, Duration::from_millis(5)).retry(1, Duration::ZERO, Duration::ZERO)
+    consumer.lease(lease()).save_every(7, Duration::from_millis(5)).retry(1, Duration::ZERO, Duration::ZERO)
 }
 
 async fn parked(place: &Place) -> Vec<(u64, usize)> {
@@ -243,6 +246,52 @@ async fn an_instance_that_sleeps_right_before_it_parks_is_fenced_by_the_parking_
         assert_eq!(seen.labels(), [0, 1], "{}", place.name);
         assert_eq!(late_seen.labels(), [2], "{}: in the order of their key", place.name);
     }
+}
+
+/// What waits behind it counts too: one event that fails on a busy stream would park all that follows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_ends_rather_than_park_without_bound_behind_one_that_failed() {
+    let place = place(Memory::new());
+    for n in 0..10 {
+        place.append(&[(&n.to_string(), &["a"])]).await;
+    }
+    let mailer = consumer(&place).park_at_most(3);
+    let handler = |_: Handed| async { Err::<(), _>("no") };
+    for times in 1..=2 {
+        let ended = tokio::time::timeout(follow::PATIENCE / 6, mailer.run(handler)).await.expect("it ends").expect("it runs");
+        match ended {
+            Ended::Failed(failed) => assert_eq!((failed.position.as_number(), failed.attempts), (Some(4), 0), "{times}: {failed:?}"),
+            other => panic!("{times}: {other:?}"),
+        }
+        assert_eq!(parked(&place).await.iter().map(|(_, label)| *label).collect::<Vec<_>>(), [0, 1, 2], "{times}");
+    }
+    // Once there is room, it goes on where it ended.
+    for (number, _) in parked(&place).await {
+        mailer.skip_parked(number).await.expect("it is there");
+    }
+    let seen = Recording::default();
+    let _ = mailer.run_until(seen.handler(), wait_until(|| seen.len() == 7)).await.expect("it runs");
+    assert_eq!(seen.labels(), [3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// All at once, and not one at each look: nothing else happens meanwhile that would have it look again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_behind_a_parked_event_is_parked_by_few_transactions_and_at_once() {
+    let mut place = place(Memory::new());
+    let cells = Judged::new(&place.cells, |_, _| Verdict::Done);
+    place.cells = cells.clone();
+    let commits: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    let events: Vec<(&str, &[&str])> = commits.iter().map(|label| (label.as_str(), &["a"] as &[&str])).collect();
+    place.append(&events).await;
+    let mailer = consumer(&place).lease(Duration::from_secs(60)).save_every(1000, Duration::from_secs(60));
+    let handler = |_: Handed| async { Err::<(), _>("no") };
+    let all = wait_for(|| async { parked(&place).await.len() == 200 });
+    let all = async { tokio::time::timeout(Duration::from_secs(10), all).await.expect("all are parked") };
+    let _ = mailer.run_until(handler, all).await.expect("it runs");
+    assert!(cells.transactions() <= 6, "fifty at once: {}", cells.transactions());
+    let history = place.history().await;
+    let order: Vec<_> = mailer.parked().await.expect("lists").iter().map(|parked| parked.event).collect();
+    assert_eq!(order, history.iter().map(|event| event.id).collect::<Vec<_>>(), "in their order");
 }
 
 /// While an earlier event is under way, the saved place lies before the parked one: whoever goes on after a kill reads it again, and must know

@@ -12,11 +12,13 @@ use fencepost::{CellKind, Cells, Consumer, Ended, Env, Feed, From, Handed, Memor
 use follow::crash::{Fate, Point};
 use follow::{PATIENCE, Place, Recording, place, wait_until};
 
-const LEASE: Duration = Duration::from_millis(200);
+fn lease() -> Duration {
+    follow::lease(200, 600)
+}
 
 fn consumer(place: &Place, name: &str) -> Consumer {
     let consumer = Consumer::new(name, place.feed.clone(), place.cells.clone(), Env::system()).expect("a good name");
-    consumer.lease(LEASE).save_every(10, Duration::from_millis(20)).retry(2, Duration::from_millis(1), Duration::from_millis(2))
+    consumer.lease(lease()).save_every(10, Duration::from_millis(20)).retry(2, Duration::from_millis(1), Duration::from_millis(2))
 }
 
 async fn put(place: &Place, label: &str, tags: &[&str]) {
@@ -73,6 +75,50 @@ async fn a_checkpoint_after_the_head_is_refused() {
             // With versions alone the first commit of another store cannot be told from ours.
             assert!(refused || met == 1, "{}, event {met}: {there:?}", longer.name);
         }
+    }
+}
+
+/// Once it has said that it is caught up, a feed looks at what is a moment old. That is late and misses nothing, though of two commits the later
+/// shows first; and whoever says that it has caught up has looked strongly.
+#[tokio::test]
+async fn an_idle_feed_that_looks_at_a_stale_replica_is_late_and_misses_nothing() {
+    use fencepost::{Append, Delivery, Engine, Event, IndexOptions, Store};
+    use futures::StreamExt;
+    for feed in ["lanes-1", "lanes-8", "streams"] {
+        let (now, stale) = (Engine::memory().expect("an engine"), Engine::memory().expect("an engine"));
+        let lag = fencepost::testing::Lag::new(now.http_client(), stale.http_client(), 1);
+        let builder = || Store::builder(&format!("memory:?feed={feed}")).expect("a good URL").http_client(lag.http_client());
+        let subscribe = async || support::open(builder()).await.feed().expect("a feed").subscribe(From::Start, Query::all());
+        let mut live = subscribe().await;
+        assert!(matches!(live.next().await, Some(Ok(Delivery::CaughtUp { .. }))), "{feed}");
+        // Four writers, each on a lane of its own perhaps; each commit follows the one before.
+        for n in 0..4 {
+            let (writer, event) = (support::open(builder()).await, Event::new("Noted", n.to_string()).and_then(|event| event.tag("a")));
+            writer.log().expect("a log").append(Append::new([event.expect("an event")])).await.expect("appends");
+            if let Ok(index) = writer.index() {
+                index.run(&IndexOptions::default().until_caught_up(), &|_| ()).await.expect("indexes");
+            }
+        }
+        assert!(tokio::time::timeout(Duration::from_millis(100), live.next()).await.is_err(), "{feed}: it looked at what is old");
+        let mut met = Vec::new();
+        // The replica learns of it, the newest first.
+        let pending = lag.pending().into_iter().rev();
+        for (id, rest) in pending.map(|pending| pending.id).zip([false, true].into_iter().chain(std::iter::repeat(true))) {
+            lag.apply(id).await;
+            let wait = if rest { Duration::ZERO } else { Duration::from_millis(300) };
+            while let Ok(Some(Ok(next))) = tokio::time::timeout(wait, live.next()).await {
+                if let Delivery::Event { event, .. } = next {
+                    met.push(follow::label(&event));
+                }
+            }
+        }
+        while met.len() < 4 {
+            let next = tokio::time::timeout(PATIENCE, live.next()).await.expect("it delivers").expect("never ends").expect("delivers");
+            if let Delivery::Event { event, .. } = next {
+                met.push(follow::label(&event));
+            }
+        }
+        assert_eq!(met, [0, 1, 2, 3], "{feed}");
     }
 }
 
@@ -186,7 +232,12 @@ async fn read_ahead_is_bounded() {
     place.feed = Arc::new(Counting(place.feed, read.clone()));
     let mailer = consumer(&place, "mailer").read_ahead(7);
     let stuck = |_: Handed| std::future::pending::<Result<(), String>>();
-    futures::future::select(Box::pin(mailer.run(stuck)), Box::pin(Env::system().sleep(Duration::from_millis(100)))).await;
+    let script = async {
+        wait_until(|| read.load(Ordering::SeqCst) >= 7).await;
+        // Long enough for whoever would go on.
+        Env::system().sleep(Duration::from_millis(100)).await;
+    };
+    futures::future::select(Box::pin(mailer.run(stuck)), Box::pin(script)).await;
     assert_eq!(read.load(Ordering::SeqCst), 7);
 }
 
@@ -223,7 +274,7 @@ async fn now_is_one_instant_for_all_partitions() {
         put(&place, "0", &["a"]).await;
         let fate = Fate::new(Point::AfterSave(CellKind::Lease), 0);
         let mortal = Consumer::new("mailer", place.feed.clone(), fate.cells(&place.cells), Env::system()).expect("a good name");
-        let mortal = mortal.lease(LEASE).start(From::Now).partitions(4);
+        let mortal = mortal.lease(lease()).start(From::Now).partitions(4);
         let recording = Recording::default();
         futures::future::select(Box::pin(mortal.run(recording.handler())), Box::pin(fate.struck())).await;
         for n in 1..9 {
@@ -304,7 +355,7 @@ async fn a_deadline_holds_though_the_feed_does_not_answer() {
 async fn lag_is_told_in_seconds_of_the_oldest() {
     let env = Env::seeded(1);
     let place = place(Memory::with_env(env.clone()));
-    let mailer = Consumer::new("mailer", place.feed.clone(), place.cells.clone(), env.clone()).expect("a good name").lease(LEASE);
+    let mailer = Consumer::new("mailer", place.feed.clone(), place.cells.clone(), env.clone()).expect("a good name").lease(lease());
     put(&place, "0", &["a"]).await;
     let recording = Recording::default();
     let _ = run_for(&mailer, &recording, 1).await;
@@ -374,7 +425,7 @@ async fn paused_it_stands_and_resumed_it_goes_on() {
             })
             .await;
             put(&place, "1", &["a"]).await;
-            Env::system().sleep(LEASE * 2).await;
+            Env::system().sleep(lease() * 2).await;
             assert_eq!(recording.len(), 1, "{}: paused", place.name);
             mailer.resume().await.expect("it must succeed");
             wait_until(|| recording.len() == 2).await;
@@ -445,7 +496,7 @@ async fn killed_right_after_parking_it_parks_the_event_once() {
     // The first save gives out its number.
     let fate = Fate::new(Point::AfterSave(CellKind::Parked), 1);
     let mortal = Consumer::new("mailer", place.feed.clone(), fate.cells(&place.cells), Env::system()).expect("a good name");
-    let mortal = mortal.lease(LEASE).retry(1, Duration::ZERO, Duration::ZERO);
+    let mortal = mortal.lease(lease()).retry(1, Duration::ZERO, Duration::ZERO);
     futures::future::select(Box::pin(mortal.run(|_| async { Err::<(), _>("no") })), Box::pin(fate.struck())).await;
     let mailer = consumer(&place, "mailer");
     assert_eq!(mailer.parked().await.expect("lists").len(), 1);

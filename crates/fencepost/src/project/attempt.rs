@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::{FutureExt, select};
-use tokio::sync::watch;
 
 use super::consumer::Consumer;
 use super::parked::{Lot, Parked};
-use super::run::Handed;
+use super::run::{Handed, Hold, Leave};
 use crate::error::{Error, Result};
 use crate::feed::{Delivery, From};
-use crate::state::{Fenced, Lease};
+use crate::state::Fenced;
 
 /// An event that is to be parked, and the place in a window that waits for it.
 pub(super) struct ToPark {
     pub(super) group: u64,
     pub(super) sequence: u64,
+    pub(super) partition: u32,
     pub(super) parked: Parked,
 }
 
 /// Why an event was not handled.
-pub(super) struct Trouble {
-    pub(super) reason: String,
-    pub(super) attempts: u32,
-    /// It was not tried to the end, since the consumer stops.
-    pub(super) abandoned: bool,
+pub(super) enum Trouble {
+    /// So often, and for this reason.
+    Failed { reason: String, attempts: u32 },
+    /// It was not tried to the end, since no try of it may begin any more: it is handed out again by whoever goes on.
+    Abandoned,
 }
 
 /// Before the try after this many: doubling, with half of it by chance, so that instances do not meet.
@@ -36,39 +36,35 @@ pub(super) fn pause(consumer: &Consumer, tries: u32, longest: Duration) -> Durat
     Duration::from_micros(half + consumer.env.below(half.saturating_add(1)))
 }
 
-pub(super) async fn handle<F, Fut, E>(
-    consumer: &Consumer,
-    handler: &F,
-    mut handed: Handed,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), Trouble>
+pub(super) async fn handle<F, Fut, E>(consumer: &Consumer, handler: &F, mut handed: Handed, mut leave: Leave) -> Result<(), Trouble>
 where
     F: Fn(Handed) -> Fut + Send + Sync,
     Fut: Future<Output = Result<(), E>> + Send,
     E: Display + Send,
 {
-    loop {
+    while leave.is_given().await {
         handed.attempt += 1;
         let reason = match handler(handed.clone()).await {
             Ok(()) => return Ok(()),
             Err(error) => error.to_string(),
         };
-        let (attempts, abandoned) = (handed.attempt, *stop.borrow());
-        if attempts >= consumer.attempts || abandoned {
-            return Err(Trouble { reason, attempts, abandoned: abandoned && attempts < consumer.attempts });
+        let attempts = handed.attempt;
+        if attempts >= consumer.attempts {
+            return Err(Trouble::Failed { reason, attempts });
         }
         let pause = pause(consumer, attempts, consumer.longest_pause);
-        // Who stops does not wait out a pause: the event is handed out again by whoever goes on.
-        select(consumer.env.sleep(pause).boxed(), stop.wait_for(|stop| *stop).map(drop).boxed()).await;
+        // Who stops or has lost it does not wait out a pause.
+        select(consumer.env.sleep(pause).boxed(), leave.over().boxed()).await;
     }
+    Err(Trouble::Abandoned)
 }
 
 /// Events that are parked by one transaction, beside the lease.
-const AT_ONCE: usize = 50;
+pub(super) const AT_ONCE: usize = 50;
 
 /// Stores what is parked, each under a number of its own, in one transaction with the renewal of the lease that it is of: an instance that
 /// slept while another took over and handled the event stores nothing. After an error it may be stored or not; asked again, it is stored once.
-pub(super) async fn park(consumer: &Consumer, lease: &mut Lease, place: &serde_json::Value, batch: &mut [ToPark]) -> Result<Fenced> {
+pub(super) async fn park(consumer: &Consumer, hold: &mut Hold, place: &serde_json::Value, batch: &mut [ToPark]) -> Result<Fenced> {
     let cells = &*consumer.cells;
     let mut unnumbered: Vec<&mut ToPark> = batch.iter_mut().filter(|one| one.parked.number == 0).collect();
     if !unnumbered.is_empty() {
@@ -80,7 +76,7 @@ pub(super) async fn park(consumer: &Consumer, lease: &mut Lease, place: &serde_j
         let mut left: Vec<&Parked> = batch.iter().map(|one| &one.parked).collect();
         loop {
             let writes = left.iter().map(|parked| Lot::add(&consumer.name, parked)).collect::<Result<_>>()?;
-            fenced = lease.renew_with(place.clone(), writes).await?;
+            fenced = hold.renew_with(place.clone(), writes).await?;
             match fenced {
                 Fenced::Written(_) => break,
                 Fenced::Lost => return Ok(fenced),

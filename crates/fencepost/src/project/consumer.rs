@@ -212,6 +212,13 @@ impl Lag {
 }
 
 impl Consumer {
+    /// How long an instance may be silent, if [`Consumer::lease`] does not say. It writes, and looks at the others, four times in it.
+    pub const LEASE: Duration = Duration::from_secs(15);
+    /// After how many events it saves its place, if [`Consumer::save_every`] does not say,
+    pub const SAVE_EVENTS: u64 = 100;
+    /// and after how long.
+    pub const SAVE_TIME: Duration = Duration::from_secs(1);
+
     /// A consumer of this feed, with its place in these cells. Nothing is called yet.
     pub fn new(name: &str, feed: Arc<dyn Feed>, cells: Arc<dyn Cells>, env: Env) -> Result<Self> {
         check_name("consumer", name)?;
@@ -224,15 +231,15 @@ impl Consumer {
             start: From::Start,
             concurrency: 16,
             read_ahead: 256,
-            save_events: 100,
-            save_time: Duration::from_secs(1),
+            save_events: Self::SAVE_EVENTS,
+            save_time: Self::SAVE_TIME,
             attempts: 5,
             first_pause: Duration::from_millis(100),
             longest_pause: Duration::from_secs(30),
             on_failure: OnFailure::Park,
             most_parked: 10_000,
             partitions: None,
-            lease: Duration::from_secs(15),
+            lease: Self::LEASE,
             keys: None,
         })
     }
@@ -273,7 +280,7 @@ impl Consumer {
         self.on_failure = then;
         self
     }
-    /// It ends when it would have to park more events than this: 10,000, if not said.
+    /// It ends when it would have to park more events than this, those that wait behind another among them: 10,000, if not said.
     pub fn park_at_most(mut self, events: usize) -> Self {
         self.most_parked = events;
         self
@@ -289,10 +296,32 @@ impl Consumer {
         self.partitions = Some(partitions);
         self
     }
-    /// How long an instance may be silent before another takes its partitions: 15 s, if not said.
+    /// Within which an instance that dies is replaced by another: 15 s, if not said. One that is silent for three fifths of it, since it is cut off
+    /// or stands still, begins nothing more by itself, and another takes its partitions.
     pub fn lease(mut self, length: Duration) -> Self {
         self.lease = length.max(Duration::from_millis(20));
         self
+    }
+
+    // A beat is seen by the next look, a quarter of the lease after it at most, and is taken for the last once it was there for the length of a
+    // silence: after 17/20 of the lease in all. What is left is for the requests themselves. Only the silence is stored with the lease, and
+    // waited out by others; that nobody writes in another's place rests on compare-and-set alone.
+
+    /// How long an instance may be silent before another takes its partitions.
+    pub(super) fn silence(&self) -> Duration {
+        self.lease * 3 / 5
+    }
+    /// How long it is silent where nothing happens.
+    pub(super) fn beat(&self) -> Duration {
+        self.lease / 5
+    }
+    /// How long until it looks at the others' partitions again.
+    pub(super) fn look(&self) -> Duration {
+        self.lease / 4
+    }
+    /// The least pause between two of each kind, where the last was in vain.
+    pub(super) fn breath(&self) -> Duration {
+        self.lease / 20
     }
 
     /// The names of all consumers that have run on these cells.
@@ -383,7 +412,7 @@ impl Consumer {
         Ok(Some(ConsumerStatus { name: self.name.clone(), query: fixed.query, partitions, parked: self.parked().await?.len() }))
     }
 
-    /// Pauses it, on whatever machine it runs. Each instance learns of it with its next save, within a quarter of its lease: from then on nothing
+    /// Pauses it, on whatever machine it runs. Each instance learns of it with its next save, within a fifth of its lease: from then on nothing
     /// begins, what runs is finished and saved, and [`PartitionStatus::holder`] is none until it is resumed.
     pub async fn pause(&self) -> Result<()> {
         self.bar(true).await

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod consumer;
+mod lost;
 mod names;
 mod offload;
 mod parked;

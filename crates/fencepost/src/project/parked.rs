@@ -1,6 +1,6 @@
 //! Events that a consumer could not handle: why, and what waits behind them. Kept in cells until they are handled or skipped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -77,18 +77,25 @@ pub(super) struct Lot {
     cells: Arc<dyn Cells>,
     consumer: String,
     held: BTreeMap<u64, (Parked, Revision)>,
+    /// Events with their numbers: one is looked for with each that is read.
+    events: BTreeSet<(Uuid, u64)>,
+    /// Under each key, those that what carries it waits behind.
+    queues: HashMap<String, BTreeSet<u64>>,
+    skipped: BTreeSet<u64>,
 }
 
 impl Lot {
     pub(super) fn new(cells: Arc<dyn Cells>, consumer: &str) -> Self {
-        Lot { cells, consumer: consumer.into(), held: BTreeMap::new() }
+        let (held, events, queues, skipped) = Default::default();
+        Lot { cells, consumer: consumer.into(), held, events, queues, skipped }
     }
 
     pub(super) async fn load(&mut self) -> Result<()> {
         let cells = self.cells.list(CellKind::Parked, &self.consumer).await?;
-        let parked =
-            cells.iter().filter(|cell| cell.number != GIVEN_OUT).map(|cell| Ok((cell.number, Parked::read(&self.consumer, cell)?)));
-        self.held = parked.collect::<Result<_>>()?;
+        let parked = cells.iter().filter(|cell| cell.number != GIVEN_OUT).map(|cell| Parked::read(&self.consumer, cell));
+        let parked: Vec<_> = parked.collect::<Result<_>>()?;
+        *self = Lot::new(self.cells.clone(), &self.consumer);
+        parked.into_iter().for_each(|(parked, revision)| self.insert(parked, revision));
         Ok(())
     }
 
@@ -97,7 +104,7 @@ impl Lot {
     }
     /// How many are parked.
     pub(super) fn len(&self) -> usize {
-        self.all().count()
+        self.held.len() - self.skipped.len()
     }
     /// Those that are parked.
     pub(super) fn all(&self) -> impl Iterator<Item = &Parked> {
@@ -105,19 +112,20 @@ impl Lot {
     }
     /// Those that were skipped, and may still be read again.
     pub(super) fn skipped(&self) -> impl Iterator<Item = &Parked> {
-        self.held.values().map(|(parked, _)| parked).filter(|parked| parked.skipped)
+        self.skipped.iter().filter_map(|number| self.held.get(number)).map(|(parked, _)| parked)
     }
     /// Whether this very event is parked already, or was skipped.
     pub(super) fn holds(&self, event: Uuid) -> bool {
-        self.held.values().any(|(parked, _)| parked.event == event)
+        self.events.range((event, 0)..=(event, u64::MAX)).next().is_some()
     }
     /// Whether something is parked that what carries these keys must wait behind.
     pub(super) fn blocks(&self, keys: &[String]) -> bool {
-        self.all().any(|parked| shares(&parked.keys, keys))
+        keys.iter().any(|key| self.queues.contains_key(key))
     }
     /// What may be tried now: released, or never tried, and behind nothing.
     pub(super) fn due(&self) -> Vec<Parked> {
-        let behind_nothing = |one: &Parked| !self.all().take_while(|other| other.number < one.number).any(|o| shares(&o.keys, &one.keys));
+        let is_first = |number: u64, key: &String| self.queues.get(key).and_then(BTreeSet::first) == Some(&number);
+        let behind_nothing = |one: &Parked| one.keys.iter().all(|key| is_first(one.number, key));
         self.all().filter(|one| (one.released || one.attempts == 0) && behind_nothing(one)).cloned().collect()
     }
 
@@ -150,7 +158,31 @@ impl Lot {
         Ok(cells.load(&key).await?.is_some())
     }
     pub(super) fn insert(&mut self, parked: Parked, revision: Revision) {
-        self.held.insert(parked.number, (parked, revision));
+        let number = parked.number;
+        self.remove(number);
+        self.events.insert((parked.event, number));
+        if parked.skipped {
+            self.skipped.insert(number);
+        } else {
+            for key in &parked.keys {
+                self.queues.entry(key.clone()).or_default().insert(number);
+            }
+        }
+        self.held.insert(number, (parked, revision));
+    }
+    fn remove(&mut self, number: u64) -> Option<(Parked, Revision)> {
+        let (parked, revision) = self.held.remove(&number)?;
+        self.events.remove(&(parked.event, number));
+        self.skipped.remove(&number);
+        for key in &parked.keys {
+            if let Some(queue) = self.queues.get_mut(key) {
+                queue.remove(&number);
+            }
+            if self.queues.get(key).is_some_and(BTreeSet::is_empty) {
+                self.queues.remove(key);
+            }
+        }
+        Some((parked, revision))
     }
 
     /// What a try of this event makes of it: none where it is gone, or is another. Without a reason it is done with, and removed.
@@ -166,7 +198,7 @@ impl Lot {
             None => None,
         };
         let Some((parked, revision)) = found else {
-            self.held.remove(&number);
+            self.remove(number);
             return Ok(None);
         };
         Ok(Some(match failed {
@@ -179,7 +211,7 @@ impl Lot {
     }
     /// What was made of it is stored.
     pub(super) fn settle(&mut self, number: u64, now: Option<Parked>) {
-        let revision = self.held.remove(&number).map_or(Revision(1), |(_, revision)| revision);
+        let revision = self.remove(number).map_or(Revision(1), |(_, revision)| revision);
         now.into_iter().for_each(|parked| self.insert(parked, revision));
     }
 
@@ -191,7 +223,7 @@ impl Lot {
         let key = CellKey::new(CellKind::Parked, &self.consumer, number)?;
         loop {
             let Some(cell) = self.cells.load(&key).await? else {
-                self.held.remove(&number);
+                self.remove(number);
                 return Ok(false);
             };
             let found = Parked::read(&self.consumer, &cell)?.0;
@@ -200,7 +232,7 @@ impl Lot {
             }
             let changed = change(found);
             if let Some(revision) = self.cells.save(&key, &changed.bytes(), Some(cell.revision)).await? {
-                self.held.insert(number, (changed, revision));
+                self.insert(changed, revision);
                 return Ok(true);
             }
         }

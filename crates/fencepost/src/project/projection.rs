@@ -31,6 +31,16 @@ pub struct Projection<S> {
     pub(super) save_events: u64,
     pub(super) save_time: Duration,
     pub(super) lease: Duration,
+    pub(super) if_lost: IfLost,
+}
+
+/// What becomes of a state whose object is missing or damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfLost {
+    /// Whoever runs it ends with the error.
+    End,
+    /// It is told, and the state built from the first event on.
+    Rebuild,
 }
 
 impl<S> fmt::Debug for Projection<S> {
@@ -60,6 +70,7 @@ impl<S: Serialize + DeserializeOwned> Projection<S> {
             save_events: 1000,
             save_time: Duration::from_secs(1),
             lease: Duration::from_secs(15),
+            if_lost: IfLost::End,
         })
     }
 
@@ -73,10 +84,22 @@ impl<S: Serialize + DeserializeOwned> Projection<S> {
         (self.save_events, self.save_time) = (events.max(1), time);
         self
     }
-    /// How long an instance may be silent before another goes on in its place: 15 s, if not said.
+    /// Within which an instance that dies is replaced by another: 15 s, if not said. One that is silent for three quarters of it loses its place.
     pub fn lease(mut self, length: Duration) -> Self {
         self.lease = length.max(Duration::from_millis(20));
         self
+    }
+    /// Where the object that holds the state is missing, or not as it was stored, whoever runs it says so (an error in `tracing`, and
+    /// `fencepost_projection_states_lost_total`), and builds the state anew from the first event; it ends with the error, if not said. Until it
+    /// has caught up readers get an error ([`crate::Reason::Late`]), never the part that is there. A place that is wrong looks the same: one
+    /// who opens another bucket, or prefix, builds anew what is whole elsewhere.
+    pub fn rebuild_if_lost(mut self) -> Self {
+        self.if_lost = IfLost::Rebuild;
+        self
+    }
+    /// How long an instance may be silent before another goes on in its place, which takes two looks besides, each an eighth of this.
+    pub(super) fn silence(&self) -> Duration {
+        self.lease * 3 / 4
     }
 }
 
@@ -101,6 +124,9 @@ pub(super) struct Header {
     /// It has once seen all that there was.
     #[serde(default)]
     pub(super) caught_up: bool,
+    /// It was lost, and is built anew: nobody is given it before it has caught up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) lost: bool,
     /// Bytes of the state.
     #[serde(default)]
     pub(super) bytes: u64,

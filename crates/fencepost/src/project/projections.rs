@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::consumer::Lag;
+use super::lost;
 use super::names;
 use super::offload::{Objects, Offload};
 use super::projection::{Header, Projection, Stored, Where, body, lease_key, pointer_key, save, state_key};
@@ -129,7 +130,7 @@ impl Projections {
         loop {
             let taking = async {
                 names::register(&*self.cells, names::PROJECTIONS, &projection.name).await?;
-                Lease::take(&self.cells, &key, me, projection.lease, &self.env).await
+                Lease::take(&self.cells, &key, me, projection.silence(), &self.env).await
             };
             let lease = match select(taking.boxed(), until.as_mut()).await {
                 Either::Left((lease, _)) => lease,
@@ -200,7 +201,9 @@ impl Projections {
     }
 
     async fn projected<S: DeserializeOwned>(&self, name: &str, version: u32, stored: Stored) -> Result<Option<Projected<S>>> {
+        stored.header.readable(name, version)?;
         let (stored, bytes) = stored.whole(&*self.cells, self.objects(), (name, version)).await?;
+        stored.header.readable(name, version)?;
         let Some(bytes) = bytes else { return Ok(None) };
         let Header { position, checkpoint, caught_up, saved_at, .. } = stored.header;
         let age = saved_at.map_or(Duration::ZERO, |saved| Duration::try_from(self.env.now().duration_since(saved)).unwrap_or_default());
@@ -328,7 +331,7 @@ impl Projections {
 
     async fn has_reached(&self, name: &str, target: &Target) -> Result<bool> {
         let Some((_, stored)) = self.live(name).await? else { return Ok(false) };
-        if matches!(stored.header.state, Where::Reset | Where::Deleted) {
+        if matches!(stored.header.state, Where::Reset | Where::Deleted) || stored.header.is_rebuilt() {
             return Ok(false);
         }
         let from = stored.header.checkpoint.map_or(From::Start, From::Checkpoint);
@@ -392,16 +395,12 @@ type Loaded<S> = (S, Header, Option<Revision>);
 
 async fn load<S: DeserializeOwned>(projections: &Projections, projection: &Projection<S>) -> Result<Loaded<S>> {
     let Projection { name, version, .. } = projection;
-    let cells = &*projections.cells;
-    let (stored, bytes) = match Stored::load(cells, name, *version).await? {
-        Some(stored) => stored.whole(cells, projections.objects(), (name, *version)).await.map(|(stored, bytes)| (Some(stored), bytes))?,
-        None => (None, None),
-    };
+    let (stored, bytes) = lost::load(&*projections.cells, projections.objects(), projection).await?.unzip();
     if stored.as_ref().is_some_and(|stored| stored.header.state == Where::Deleted) {
         let what = format!("running version {version} of {name}, which is deleted");
         return Err(Refused::Unsupported { what, remedy: "reset it, and it is built anew; or give the fold another version".into() }.into());
     }
-    let state = match bytes {
+    let state = match bytes.flatten() {
         Some(bytes) => decode(name, *version, &bytes)?,
         None => (projection.initial)(),
     };
@@ -491,6 +490,7 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
                     // Also where it had caught up before: it may have been killed between that and the pointer.
                     if !self.pointed {
                         let first = !std::mem::replace(&mut self.header.caught_up, true);
+                        self.header.lost = false;
                         let news = self.unsaved > 0 || first;
                         if news && self.failures == 0 && self.save().await? == Saved::Refused {
                             return Ok(None);
@@ -569,7 +569,7 @@ impl<'a, S: Serialize + DeserializeOwned + Send> Fold<'a, S> {
         match self.lease.renew(Value::Null).await {
             Ok(Standing::Kept { .. }) => Ok(true),
             Ok(Standing::Lost) => Ok(false),
-            Err(error) if error.is_retryable() => Ok(self.lease.silence() < self.projection.lease),
+            Err(error) if error.is_retryable() => Ok(self.lease.silence() < self.projection.silence()),
             Err(error) => Err(error),
         }
     }

@@ -1,8 +1,10 @@
 //! A consumer at work: reads ahead, hands out in order, saves behind what is done, and shares partitions with other instances by leases.
 
+mod hold;
 mod parking;
+mod sharing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
 use std::future::poll_fn;
 use std::ops::Deref;
@@ -18,16 +20,17 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+pub(super) use self::hold::{Hold, Leave};
 use super::attempt::{ToPark, Trouble, handle, pause};
-use super::consumer::{Consumer, Fixed, OnFailure, Progress, place};
+use super::consumer::{Consumer, Fixed, OnFailure};
 use super::parked::{Lot, Parked, shares};
-use super::share::{self, Seat, partition_of};
+use super::share::partition_of;
 use super::window::{Ready, Window};
 use crate::error::Result;
 use crate::event::{EventType, Recorded};
 use crate::feed::{Delivery, From};
 use crate::position::{Checkpoint, Position};
-use crate::state::{CellKind, Lease, Standing, Watch};
+use crate::state::Watch;
 
 /// An event in the hands of a handler. It may come again: the position tells whether it was handled before.
 #[derive(Debug, Clone)]
@@ -108,13 +111,18 @@ impl Consumer {
             watch: Watch::default(),
             groups: Vec::new(),
             groups_made: 0,
+            next_to_read: 0,
+            next_to_begin: 0,
             jobs: FuturesUnordered::new(),
+            at_work: BTreeMap::new(),
             lot: Lot::new(self.cells.clone(), &self.name),
             to_park: Vec::new(),
+            is_parking_late: false,
             retrying: BTreeMap::new(),
             failed: None,
             stop: watch::Sender::new(false),
-            claimed: None,
+            saved: Instant::now(),
+            looked: None,
         };
         let mut until = std::pin::pin!(until);
         let outcome = runner.work(until.as_mut()).await;
@@ -128,41 +136,49 @@ impl Consumer {
 /// Partitions that stand at the same place, and read the feed together.
 struct Group {
     id: u64,
-    leases: BTreeMap<u32, Lease>,
+    holds: BTreeMap<u32, Hold>,
     window: Window,
     feed: BoxStream<'static, Result<Delivery>>,
     /// Errors of the feed in a row.
     errors: u32,
     /// Whether all that there was has been read.
     caught_up: bool,
-    /// Partitions to give up once all that was read is finished.
-    leaving: BTreeSet<u32>,
     /// The place as last saved, and the events finished by then.
     saved: (Option<Checkpoint>, u64),
 }
 
 impl Group {
-    /// The partition is another's by now.
+    /// The partition is another's by now, or anybody's.
     fn give_up(&mut self, partition: u32) {
-        self.leases.remove(&partition);
-        self.leaving.remove(&partition);
+        self.holds.remove(&partition);
+        self.window.drop_all_of(partition);
+    }
+
+    /// The next event that may begin.
+    fn next(&mut self, stop: &watch::Sender<bool>) -> Option<(Ready, Leave)> {
+        let leave = |partition| self.holds.get(&partition).and_then(|hold| hold.to_begin(stop));
+        let ready = self.window.next(|partition| leave(partition).is_some())?;
+        let leave = leave(ready.partition)?;
+        Some((ready, leave))
     }
 
     /// Nothing is unfinished, and the feed stands where the mark is.
     fn idle_at(&self) -> Option<&Checkpoint> {
         let low = self.window.low().checkpoint.as_ref();
-        low.filter(|low| self.window.unfinished() == 0 && self.leaving.is_empty() && self.window.read() == Some(*low))
+        low.filter(|low| self.window.unfinished() == 0 && !self.holds.values().any(Hold::is_leaving) && self.window.read() == Some(*low))
     }
 }
 
 enum Job {
     Handled { group: u64, ready: Ready, outcome: Result<(), Trouble> },
-    Retried { number: u64, event: Uuid, keys: Vec<String>, outcome: Result<Result<(), Trouble>> },
+    Retried { number: u64, event: Uuid, partition: u32, outcome: Result<Result<(), Trouble>> },
 }
 
 enum Turn {
     Until,
     Tick,
+    /// Nothing comes, and something is to be parked.
+    Idle,
     Job(Job),
     Delivered(usize, Option<Result<Delivery>>),
 }
@@ -176,16 +192,25 @@ struct Runner<'a, F> {
     watch: Watch,
     groups: Vec<Group>,
     groups_made: u64,
+    /// Which group is first to be read, and which is first to begin something: the one behind the last that did, so that each has its turn.
+    next_to_read: usize,
+    next_to_begin: usize,
     jobs: FuturesUnordered<BoxFuture<'a, Job>>,
+    /// How many jobs are of each partition, held or lost meanwhile.
+    at_work: BTreeMap<u32, usize>,
     lot: Lot,
     /// What is to be parked, together with the renewal of its lease.
     to_park: Vec<ToPark>,
+    /// It could not be stored, and is tried again with the next tick.
+    is_parking_late: bool,
     /// Parked events that are being tried again, and their keys: nothing that shares one begins meanwhile, even if they are skipped.
     retrying: BTreeMap<u64, Vec<String>>,
     failed: Option<Failed>,
     stop: watch::Sender<bool>,
+    /// When places were last saved.
+    saved: Instant,
     /// When the leases were last looked at.
-    claimed: Option<Instant>,
+    looked: Option<Instant>,
 }
 
 impl<'a, F, Fut, E> Runner<'a, F>
@@ -196,32 +221,42 @@ where
 {
     async fn work(&mut self, mut until: Pin<&mut (impl Future<Output = ()> + Send)>) -> Result<()> {
         let env = self.consumer.env.clone();
-        let period = self.consumer.save_time.min(self.consumer.lease / 4).max(Duration::from_millis(1));
         let mut tick = env.sleep(Duration::ZERO).boxed();
-        while !(*self.stop.borrow() && self.jobs.is_empty()) {
+        loop {
             self.dispatch();
+            if *self.stop.borrow() && self.jobs.is_empty() {
+                self.park().await?;
+                return Ok(());
+            }
+            let mut is_time = false;
             match self.turn(until.as_mut(), &mut tick).await {
                 Turn::Until => drop(self.stop.send_replace(true)),
                 Turn::Tick => {
                     self.tick().await?;
-                    let env = env.clone();
-                    tick = async move { env.sleep(period).await }.boxed();
+                    let (env, pause) = (env.clone(), self.until_tick());
+                    tick = async move { env.sleep(pause).await }.boxed();
+                    is_time = true;
                 }
+                Turn::Idle => is_time = true,
                 Turn::Job(job) => self.finished(job).await?,
                 Turn::Delivered(group, delivery) => self.delivered(group, delivery)?,
             }
-            self.park().await?;
+            if is_time || (!self.is_parking_late && self.is_parking_due()) {
+                self.is_parking_late = !self.park().await?;
+            }
             if self.is_due() {
                 self.save().await?;
             }
             self.leave().await?;
         }
-        Ok(())
     }
 
-    /// What happens next. Finished work comes first, so that the window moves before more is read.
+    /// What happens next. Finished work comes first, so that the window moves before more is read; what is to be parked comes last, so that
+    /// all that there is goes together.
     async fn turn(&mut self, mut until: Pin<&mut (impl Future<Output = ()> + Send)>, tick: &mut BoxFuture<'_, ()>) -> Turn {
+        let is_idle = !self.to_park.is_empty() && !self.is_parking_late;
         let (jobs, groups, stopping, read_ahead) = (&mut self.jobs, &mut self.groups, *self.stop.borrow(), self.consumer.read_ahead);
+        let next_to_read = &mut self.next_to_read;
         poll_fn(|context| {
             if let Poll::Ready(Some(job)) = jobs.poll_next_unpin(context) {
                 return Poll::Ready(Turn::Job(job));
@@ -230,20 +265,22 @@ where
                 return Poll::Ready(Turn::Tick);
             }
             if stopping {
-                return Poll::Pending;
+                return if is_idle { Poll::Ready(Turn::Idle) } else { Poll::Pending };
             }
             if until.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Turn::Until);
             }
-            for (at, group) in groups.iter_mut().enumerate() {
-                if group.leaving.is_empty()
+            for at in in_turn(groups.len(), *next_to_read) {
+                let group = &mut groups[at];
+                if !group.holds.values().all(Hold::is_leaving)
                     && !group.window.is_full(read_ahead)
                     && let Poll::Ready(delivery) = group.feed.poll_next_unpin(context)
                 {
+                    *next_to_read = at + 1;
                     return Poll::Ready(Turn::Delivered(at, delivery));
                 }
             }
-            Poll::Pending
+            if is_idle { Poll::Ready(Turn::Idle) } else { Poll::Pending }
         })
         .await
     }
@@ -254,10 +291,11 @@ where
             Some(Ok(Delivery::Event { event, checkpoint })) => {
                 group.errors = 0;
                 let keys = self.consumer.keys_of(&event);
-                let mine = group.leases.contains_key(&partition_of(&keys[0], self.partitions));
+                let partition = partition_of(&keys[0], self.partitions);
+                let mine = group.holds.contains_key(&partition);
                 // Parked before a crash, and read again after it: it waits where it is.
                 if mine && !self.lot.holds(event.id) {
-                    group.window.push(event, keys, checkpoint);
+                    group.window.push(event, keys, partition, checkpoint);
                 } else {
                     group.window.pass(checkpoint);
                 }
@@ -277,66 +315,100 @@ where
         Ok(())
     }
 
-    /// Begins what may begin.
+    /// Begins what may begin: nothing under a lease that may be another's by now, or is to be given up.
     fn dispatch(&mut self) {
         if *self.stop.borrow() {
             return;
         }
         let consumer = self.consumer;
-        for group in &mut self.groups {
-            // Silent for the lease's length, it may be another's by now: nothing begins until it is renewed.
-            if group.leases.values().any(|lease| lease.silence() >= consumer.lease) {
-                continue;
-            }
-            while self.jobs.len() < consumer.concurrency {
-                let Some(ready) = group.window.next() else { break };
-                if !group.leases.contains_key(&partition_of(&ready.keys[0], self.partitions)) {
-                    group.window.finish(ready.sequence);
-                } else if self.lot.blocks(&ready.keys) || self.retrying.values().any(|keys| shares(keys, &ready.keys)) {
-                    let parked = Parked::new(&ready.event, ready.keys, ready.before, consumer.env.now());
-                    self.to_park.push(ToPark { group: group.id, sequence: ready.sequence, parked });
-                } else {
-                    let (id, handler, stop) = (group.id, self.handler, self.stop.subscribe());
-                    let handed = Handed { event: (*ready.event).clone(), checkpoint: ready.checkpoint.clone(), attempt: 0 };
-                    let handle = handle(consumer, handler, handed, stop);
-                    self.jobs.push(async move { Job::Handled { group: id, ready, outcome: handle.await } }.boxed());
+        let mut set_aside: HashSet<String> = self.to_park.iter().flat_map(|one| one.parked.keys.clone()).collect();
+        while self.jobs.len() < consumer.concurrency
+            && let Some((at, ready, leave)) = self.next()
+        {
+            let (id, partition) = (self.groups[at].id, ready.partition);
+            let behind_another = self.lot.blocks(&ready.keys) || ready.keys.iter().any(|key| set_aside.contains(key));
+            if behind_another || self.retrying.values().any(|keys| shares(keys, &ready.keys)) {
+                if self.is_full() {
+                    let reason = format!("it would wait behind a parked event, and {} are parked", consumer.most_parked);
+                    return self.fail(Failed::new(&ready.event, 0, reason));
                 }
+                // All of them that were read at once, each behind the one before it.
+                self.groups[at].window.set_aside(ready.sequence);
+                set_aside.extend(ready.keys.iter().cloned());
+                let parked = Parked::new(&ready.event, ready.keys, ready.before, consumer.env.now());
+                self.to_park.push(ToPark { group: id, sequence: ready.sequence, partition, parked });
+            } else {
+                let handed = Handed { event: (*ready.event).clone(), checkpoint: ready.checkpoint.clone(), attempt: 0 };
+                let handle = handle(consumer, self.handler, handed, leave);
+                self.begin(partition, async move { Job::Handled { group: id, ready, outcome: handle.await } }.boxed());
             }
         }
     }
 
+    /// What may begin next, of each group in turn: one that has no end of events leaves room for the others.
+    fn next(&mut self) -> Option<(usize, Ready, Leave)> {
+        for at in in_turn(self.groups.len(), self.next_to_begin) {
+            if let Some((ready, leave)) = self.groups[at].next(&self.stop) {
+                self.next_to_begin = at + 1;
+                return Some((at, ready, leave));
+            }
+        }
+        None
+    }
+
+    fn begin(&mut self, partition: u32, job: BoxFuture<'a, Job>) {
+        *self.at_work.entry(partition).or_default() += 1;
+        self.jobs.push(job);
+    }
+    fn ended(&mut self, partition: u32) {
+        if let Some(jobs) = self.at_work.get_mut(&partition) {
+            *jobs -= 1;
+        }
+        self.at_work.retain(|_, jobs| *jobs > 0);
+    }
+
+    /// It is to end before this event.
+    fn fail(&mut self, failed: Failed) {
+        self.failed.get_or_insert(failed);
+        self.stop.send_replace(true);
+    }
+
     async fn finished(&mut self, job: Job) -> Result<()> {
-        let group = |groups: &'_ mut Vec<Group>, id: u64| groups.iter_mut().position(|group| group.id == id);
         match job {
-            Job::Handled { group: id, ready, outcome: Ok(()) } => {
-                // A group that is gone was lost to another instance, which handles it again.
-                if let Some(at) = group(&mut self.groups, id) {
-                    self.groups[at].window.finish(ready.sequence);
+            Job::Handled { group: id, ready, outcome } => {
+                let partition = ready.partition;
+                self.ended(partition);
+                let held = |group: &&mut Group| group.id == id && group.holds.contains_key(&partition);
+                // What is gone was lost to another instance, which handles it again: whatever came of it here.
+                let Some(group) = self.groups.iter_mut().find(held) else { return Ok(()) };
+                match outcome {
+                    Ok(()) => group.window.finish(ready.sequence),
+                    // Its place stays before it.
+                    Err(Trouble::Abandoned) => {}
+                    Err(Trouble::Failed { reason, attempts }) => {
+                        if self.consumer.on_failure == OnFailure::Stop || self.is_full() {
+                            self.fail(Failed::new(&ready.event, attempts, reason));
+                        } else {
+                            let parked = Parked::new(&ready.event, ready.keys, ready.before, self.consumer.env.now());
+                            let parked = parked.failed(reason, attempts);
+                            self.to_park.push(ToPark { group: id, sequence: ready.sequence, partition, parked });
+                        }
+                    }
                 }
             }
-            Job::Handled { outcome: Err(Trouble { abandoned: true, .. }), .. } => {}
-            Job::Handled { group: id, ready, outcome: Err(trouble) } => {
-                let full = self.lot.len() + self.to_park.len() >= self.consumer.most_parked;
-                if self.consumer.on_failure == OnFailure::Stop || full {
-                    self.failed.get_or_insert(Failed::new(&ready.event, trouble.attempts, trouble.reason));
-                    self.stop.send_replace(true);
-                } else if group(&mut self.groups, id).is_some() {
-                    let parked = Parked::new(&ready.event, ready.keys, ready.before, self.consumer.env.now());
-                    let parked = parked.failed(trouble.reason, trouble.attempts);
-                    self.to_park.push(ToPark { group: id, sequence: ready.sequence, parked });
-                }
-            }
-            Job::Retried { number, event, keys, outcome } => {
+            Job::Retried { number, event, partition, outcome } => {
+                self.ended(partition);
                 self.retrying.remove(&number);
                 // None: it was not tried to an end.
                 let tried = match outcome {
                     Ok(Ok(())) => Some(None),
-                    Ok(Err(trouble)) => (!trouble.abandoned).then_some(Some((trouble.reason, trouble.attempts))),
+                    Ok(Err(Trouble::Failed { reason, attempts })) => Some(Some((reason, attempts))),
+                    Ok(Err(Trouble::Abandoned)) => None,
                     Err(error) => (!error.is_retryable()).then(|| Some((error.to_string(), 1))),
                 };
                 if let Some(failed) = tried {
                     // What is not stored is tried again.
-                    later(self.tried(number, event, self.seat_of(&keys), failed.as_ref()).await)?;
+                    later(self.tried(number, event, partition, failed.as_ref()).await)?;
                 }
                 self.retry_due();
             }
@@ -351,146 +423,37 @@ where
         finished >= self.consumer.save_events || self.groups.iter().any(fresh)
     }
 
+    /// When places are to be saved: after the time that was said, or when a lease has been silent for a while.
+    fn next_save(&self) -> Instant {
+        let consumer = self.consumer;
+        let beats = self.groups.iter().flat_map(|group| group.holds.values()).map(|hold| hold.spoke() + consumer.beat());
+        let due = self.saved + consumer.save_time;
+        beats.min().map_or(due, |beat| due.min(beat.max(self.saved + consumer.breath())))
+    }
+    /// When partitions are to be looked at: every so often, or when one that is watched will have been silent for too long. The first time, at once.
+    fn next_look(&self) -> Option<Instant> {
+        let looked = self.looked?;
+        let due = looked + self.consumer.look();
+        Some(self.watch.next_silence(looked).map_or(due, |end| due.min(end.max(looked + self.consumer.breath()))))
+    }
+    fn until_tick(&self) -> Duration {
+        let look = self.next_look().filter(|_| !*self.stop.borrow());
+        let next = look.map_or(self.next_save(), |look| look.min(self.next_save()));
+        next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+    }
+
     async fn tick(&mut self) -> Result<()> {
-        self.save().await?;
         let now = Instant::now();
-        if self.claimed.is_none_or(|then| now.duration_since(then) >= self.consumer.lease / 4) && !*self.stop.borrow() {
-            self.claimed = Some(now);
+        if now >= self.next_save() {
+            self.save().await?;
+        }
+        if self.next_look().is_none_or(|due| now >= due) && !*self.stop.borrow() {
+            self.looked = Some(now);
             later(self.claim().await)?;
             if !self.lot.is_empty() {
                 later(self.lot.load().await)?;
                 self.retry_due();
                 later(self.forget().await)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Saves places that moved and renews leases that have been silent for a while. A save that is refused loses the partition.
-    async fn save(&mut self) -> Result<()> {
-        let length = self.consumer.lease;
-        for group in &mut self.groups {
-            let low = group.window.low().clone();
-            let moved = low.checkpoint != group.saved.0;
-            let (mut lost, mut all) = (Vec::new(), true);
-            for (partition, lease) in &mut group.leases {
-                if !moved && lease.silence() < length / 4 {
-                    continue;
-                }
-                match lease.renew(Progress::of(&low)).await {
-                    Ok(Standing::Kept { rung: None, barred: false }) => {}
-                    Ok(Standing::Kept { .. }) => drop(group.leaving.insert(*partition)),
-                    Ok(Standing::Lost) => lost.push(*partition),
-                    Err(error) if !error.is_retryable() => return Err(error),
-                    Err(_) if lease.silence() >= length => lost.push(*partition),
-                    Err(_) => all = false,
-                }
-            }
-            lost.into_iter().for_each(|partition| group.give_up(partition));
-            if all {
-                group.saved = (low.checkpoint, low.finished);
-            }
-        }
-        self.groups.retain(|group| !group.leases.is_empty());
-        Ok(())
-    }
-
-    /// Gives up what others asked for, once nothing of it is under way.
-    async fn leave(&mut self) -> Result<()> {
-        for group in &mut self.groups {
-            if group.leaving.is_empty() || group.window.unfinished() > 0 {
-                continue;
-            }
-            let place = Progress::of(group.window.low());
-            for partition in std::mem::take(&mut group.leaving) {
-                if let Some(lease) = group.leases.remove(&partition) {
-                    later(lease.release(place.clone()).await)?;
-                }
-            }
-        }
-        self.groups.retain(|group| !group.leases.is_empty());
-        Ok(())
-    }
-
-    /// Looks at all partitions, takes what is its share, and asks for what is missing of it.
-    async fn claim(&mut self) -> Result<()> {
-        let consumer = self.consumer;
-        let cells = consumer.cells.list(CellKind::Lease, &consumer.name).await?;
-        let mut seats = Vec::new();
-        for partition in 0..self.partitions {
-            let key = consumer.partition_cell(partition)?;
-            let held = self.groups.iter().any(|group| group.leases.contains_key(&partition));
-            let mut seat = Seat { partition, holder: held.then_some(self.me), rung: None, barred: false, silent: false };
-            if let Some(cell) = cells.iter().find(|cell| cell.number == key.number()).filter(|_| !held) {
-                let (seen, silent) = self.watch.look(&key, cell)?;
-                // Its own id on a lease that it does not hold: a take whose answer was lost.
-                let holder = seen.holder.filter(|holder| *holder != self.me);
-                seat = Seat { partition, holder, rung: seen.rung, barred: seen.barred, silent };
-            }
-            seats.push(seat);
-        }
-        let plan = share::plan(&seats, self.me);
-        let mut taken = Vec::new();
-        for partition in plan.take {
-            let key = consumer.partition_cell(partition)?;
-            if let Some(lease) = Lease::try_take(&consumer.cells, &key, self.me, consumer.lease, &mut self.watch).await? {
-                taken.push((partition, Progress::read(&key, lease.content())?, lease));
-            }
-        }
-        for partition in plan.ring {
-            Lease::ring(&consumer.cells, &consumer.partition_cell(partition)?, self.me).await?;
-        }
-        if !taken.is_empty() {
-            self.lot.load().await?;
-            self.join(taken);
-        }
-        self.merge();
-        Ok(())
-    }
-
-    /// Partitions that stand at the same place read the feed together.
-    fn join(&mut self, taken: Vec<(u32, Progress, Lease)>) {
-        let mut fresh = BTreeMap::new();
-        for (partition, progress, lease) in taken {
-            let from = self.consumer.from(&self.fixed, progress.checkpoint.clone(), progress.rewound);
-            let place = place(&from);
-            let idle =
-                self.groups.iter().position(|group| progress.checkpoint.is_some() && group.idle_at() == progress.checkpoint.as_ref());
-            let at = idle.or(fresh.get(&place).copied()).unwrap_or_else(|| {
-                self.groups_made += 1;
-                let saved = (progress.checkpoint.clone(), 0);
-                let feed = self.consumer.follow(from, Duration::ZERO);
-                let window = Window::begin(progress.low());
-                let (leases, leaving) = (BTreeMap::new(), BTreeSet::new());
-                self.groups.push(Group { id: self.groups_made, leases, window, feed, errors: 0, caught_up: false, leaving, saved });
-                self.groups.len() - 1
-            });
-            fresh.insert(place, at);
-            self.groups[at].leases.insert(partition, lease);
-        }
-    }
-
-    /// Groups that have come to the same place, with nothing under way, become one: the feed is read once.
-    fn merge(&mut self) {
-        let mut at = 0;
-        while at < self.groups.len() {
-            let twin = |other: &Group| other.idle_at().is_some() && other.idle_at() == self.groups[at].idle_at();
-            match self.groups[..at].iter().position(twin) {
-                Some(into) => {
-                    let group = self.groups.remove(at);
-                    self.groups[into].leases.extend(group.leases);
-                }
-                None => at += 1,
-            }
-        }
-    }
-
-    /// The end: saves what is done, and frees the partitions.
-    async fn release(&mut self) -> Result<()> {
-        for group in std::mem::take(&mut self.groups) {
-            let place = Progress::of(group.window.low());
-            for lease in group.leases.into_values() {
-                let _ = lease.release(place.clone()).await?;
             }
         }
         Ok(())
@@ -509,6 +472,11 @@ impl Consumer {
         };
         stream::once(start).flatten().boxed()
     }
+}
+
+/// All of so many, from this one on.
+fn in_turn(count: usize, first: usize) -> impl Iterator<Item = usize> {
+    (first..first + count).map(move |at| at % count)
 }
 
 /// Trouble that may pass is met again at the next tick.

@@ -16,6 +16,7 @@ pub(super) struct Ready {
     pub(super) sequence: u64,
     pub(super) event: Box<Recorded>,
     pub(super) keys: Vec<String>,
+    pub(super) partition: u32,
     pub(super) checkpoint: Checkpoint,
     /// Covers all before the event; none where that is not known.
     pub(super) before: Option<Checkpoint>,
@@ -39,6 +40,8 @@ struct Entry {
     /// Taken when it is handed out.
     event: Option<(Box<Recorded>, Option<Checkpoint>)>,
     keys: Vec<String>,
+    /// Whose event it is.
+    partition: u32,
     last: Option<(Position, Timestamp)>,
     done: bool,
 }
@@ -80,8 +83,8 @@ impl Window {
         self.unfinished >= read_ahead || self.entries.len() >= read_ahead.saturating_mul(BEHIND)
     }
 
-    /// One more event. Keys may repeat.
-    pub(super) fn push(&mut self, event: Box<Recorded>, mut keys: Vec<String>, checkpoint: Checkpoint) {
+    /// One more event, of this partition. Keys may repeat.
+    pub(super) fn push(&mut self, event: Box<Recorded>, mut keys: Vec<String>, partition: u32, checkpoint: Checkpoint) {
         let mut seen = HashSet::new();
         keys.retain(|key| seen.insert(key.clone()));
         let sequence = self.first + self.entries.len() as u64;
@@ -90,7 +93,7 @@ impl Window {
         }
         let before = self.read.replace(checkpoint.clone());
         let last = Some((event.position, event.recorded_at));
-        self.entries.push_back(Entry { checkpoint, event: Some((event, before)), keys, last, done: false });
+        self.entries.push_back(Entry { checkpoint, event: Some((event, before)), keys, partition, last, done: false });
         self.unfinished += 1;
         if self.is_first(sequence) {
             self.ready.push_back(sequence);
@@ -104,16 +107,44 @@ impl Window {
             None => self.low.checkpoint = Some(checkpoint),
             // A finished entry at the end stands behind an unfinished one: it moves on.
             Some(last) if last.done => last.checkpoint = checkpoint,
-            Some(_) => self.entries.push_back(Entry { checkpoint, event: None, keys: Vec::new(), last: None, done: true }),
+            Some(_) => self.entries.push_back(Entry { checkpoint, event: None, keys: Vec::new(), partition: 0, last: None, done: true }),
         }
     }
 
-    /// The next event that may be handled. It is unfinished until [`Window::finish`].
-    pub(super) fn next(&mut self) -> Option<Ready> {
-        let sequence = self.ready.pop_front()?;
+    /// The next event that may be handled, of partitions where something may begin. It is unfinished until [`Window::finish`].
+    pub(super) fn next(&mut self, may_begin: impl Fn(u32) -> bool) -> Option<Ready> {
+        let at = (0..self.ready.len()).find(|at| self.entry(self.ready[*at]).is_some_and(|entry| may_begin(entry.partition)))?;
+        let sequence = self.ready.remove(at)?;
         let entry = self.entry(sequence)?;
         let (event, before) = entry.event.take()?;
-        Some(Ready { sequence, event, keys: entry.keys.clone(), checkpoint: entry.checkpoint.clone(), before })
+        let (keys, partition, checkpoint) = (entry.keys.clone(), entry.partition, entry.checkpoint.clone());
+        Some(Ready { sequence, event, keys, partition, checkpoint, before })
+    }
+
+    /// How far these partitions are done, whatever the others are at.
+    pub(super) fn low_of(&self, of: impl Fn(u32) -> bool) -> Low {
+        let mut low = self.low.clone();
+        for entry in self.entries.iter().take_while(|entry| entry.done || !of(entry.partition)) {
+            low.last = entry.last.or(low.last);
+            low.checkpoint = Some(entry.checkpoint.clone());
+        }
+        low
+    }
+
+    /// The partition is not read here any more: what was not finished of it is left to whoever reads it next.
+    pub(super) fn drop_all_of(&mut self, partition: u32) {
+        let unfinished = (self.first..).zip(&self.entries).filter(|(_, entry)| !entry.done && entry.partition == partition);
+        for sequence in unfinished.map(|(sequence, _)| sequence).collect::<Vec<_>>() {
+            self.ready.retain(|ready| *ready != sequence);
+            self.finish(sequence);
+        }
+    }
+
+    /// It is about to be put away elsewhere, in its order: what waited behind it need not wait for that, but the mark does.
+    pub(super) fn set_aside(&mut self, sequence: u64) {
+        let Some(entry) = self.entry(sequence) else { return };
+        let keys = std::mem::take(&mut entry.keys);
+        self.free(sequence, &keys);
     }
 
     /// It is done with: what waited behind it may go, and the mark moves over all that is done from the front.
@@ -124,8 +155,20 @@ impl Window {
         }
         let keys = std::mem::take(&mut entry.keys);
         self.unfinished -= 1;
+        self.free(sequence, &keys);
+        while self.entries.front().is_some_and(|entry| entry.done) {
+            let Some(done) = self.entries.pop_front() else { break };
+            self.first += 1;
+            self.low.finished += u64::from(done.last.is_some());
+            self.low.last = done.last.or(self.low.last);
+            self.low.checkpoint = Some(done.checkpoint);
+        }
+    }
+
+    /// What was behind it under these keys, and is behind nothing else, may be handled.
+    fn free(&mut self, sequence: u64, keys: &[String]) {
         let mut freed = Vec::new();
-        for key in &keys {
+        for key in keys {
             let Some(queue) = self.queues.get_mut(key) else { continue };
             queue.retain(|waiting| *waiting != sequence);
             freed.extend(queue.front());
@@ -139,13 +182,6 @@ impl Window {
             if self.is_first(next) && !self.ready.contains(&next) {
                 self.ready.push_back(next);
             }
-        }
-        while self.entries.front().is_some_and(|entry| entry.done) {
-            let Some(done) = self.entries.pop_front() else { break };
-            self.first += 1;
-            self.low.finished += u64::from(done.last.is_some());
-            self.low.last = done.last.or(self.low.last);
-            self.low.checkpoint = Some(done.checkpoint);
         }
     }
 
@@ -178,11 +214,12 @@ mod tests {
         let data = Event::new("T", "{}").expect("an event").data().clone();
         let ty = EventType::new("T").expect("a type");
         let event = Recorded::new(Position::number(n), uuid::Uuid::nil(), ty, data, Vec::new(), Metadata::default(), Timestamp::UNIX_EPOCH);
-        window.push(Box::new(event), keys.iter().map(|key| (*key).to_owned()).collect(), checkpoint(n));
+        let partition = u32::from(keys[0] == "b");
+        window.push(Box::new(event), keys.iter().map(|key| (*key).to_owned()).collect(), partition, checkpoint(n));
     }
 
     fn started(window: &mut Window) -> Vec<u64> {
-        std::iter::from_fn(|| window.next()).map(|ready| ready.event.position.as_number().expect("a number")).collect()
+        std::iter::from_fn(|| window.next(|_| true)).map(|ready| ready.event.position.as_number().expect("a number")).collect()
     }
 
     #[test]
@@ -238,12 +275,47 @@ mod tests {
     }
 
     #[test]
+    fn what_is_set_aside_holds_up_the_mark_and_not_its_keys() {
+        let mut window = Window::default();
+        for n in 1..=3 {
+            push(&mut window, n, &["a"]);
+        }
+        assert_eq!(started(&mut window), [1]);
+        window.set_aside(0);
+        assert_eq!(started(&mut window), [2]);
+        window.finish(1);
+        assert_eq!((started(&mut window), window.low().checkpoint.clone(), window.unfinished()), (vec![3], None, 2));
+        window.finish(0);
+        assert_eq!(window.low().checkpoint, Some(checkpoint(2)));
+    }
+
+    #[test]
+    fn of_a_partition_that_leaves_nothing_begins_and_its_place_is_before_what_has_not() {
+        let mut window = Window::default();
+        for (n, key) in [(1, "a"), (2, "b"), (3, "b"), (4, "a"), (5, "b")] {
+            push(&mut window, n, &[key]);
+        }
+        let begun = |ready: Option<Ready>| ready.and_then(|ready| ready.event.position.as_number());
+        assert_eq!(begun(window.next(|partition| partition == 1)), Some(2));
+        assert_eq!(begun(window.next(|partition| partition == 1)), None, "the first is of a partition that leaves");
+        window.finish(1);
+        assert_eq!(window.low().checkpoint, None);
+        assert_eq!(window.low_of(|partition| partition == 1).checkpoint, Some(checkpoint(2)));
+        assert_eq!(window.low_of(|partition| partition == 0).checkpoint, None);
+        window.drop_all_of(0);
+        assert_eq!(window.low().checkpoint, Some(checkpoint(2)), "the other one's place");
+        assert_eq!(started(&mut window), [3]);
+        window.finish(2);
+        assert_eq!((started(&mut window), window.unfinished()), (vec![5], 1));
+    }
+
+    #[test]
     fn what_is_handed_out_knows_what_covers_all_before_it() {
         let mut window = Window::begin(Low { checkpoint: Some(checkpoint(4)), ..Low::default() });
         push(&mut window, 5, &["a"]);
         window.pass(checkpoint(7));
         push(&mut window, 8, &["b"]);
-        let befores: Vec<_> = std::iter::from_fn(|| window.next()).map(|ready| ready.before).collect();
+        let befores: Vec<_> = std::iter::from_fn(|| window.next(|_| true)).map(|ready| ready.before).collect();
         assert_eq!(befores, [Some(checkpoint(4)), Some(checkpoint(7))]);
     }
 }

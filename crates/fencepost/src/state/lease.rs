@@ -44,6 +44,10 @@ impl Held {
     fn read(key: &CellKey, cell: &Cell) -> Result<Held> {
         serde_json::from_slice(&cell.body).map_err(|_| Error::corrupt("cells", format!("{key}: not a lease")))
     }
+    /// Whether it is what a holder wrote, whatever others have wished since.
+    fn says(&self, written: &Held) -> bool {
+        (self.holder, self.beat) == (written.holder, written.beat) && self.content == written.content
+    }
     fn bytes(&self) -> Bytes {
         // Plain fields and a JSON value: there is nothing to fail.
         serde_json::to_vec(self).unwrap_or_default().into()
@@ -91,17 +95,27 @@ pub enum Fenced {
 
 /// What a candidate has seen of leases that others hold, and since when by its own waiting. No clock of another machine counts.
 #[derive(Debug, Default)]
-pub struct Watch(HashMap<CellKey, (Option<Uuid>, u64, Instant)>);
+pub struct Watch(HashMap<CellKey, Watched>);
+
+#[derive(Debug)]
+struct Watched {
+    holder: Option<Uuid>,
+    beat: u64,
+    since: Instant,
+    /// How long it may be silent.
+    length: Duration,
+}
 
 impl Watch {
     /// Whether this same beat has been there for the whole length of the lease.
     fn is_silent(&mut self, key: &CellKey, held: &Held) -> bool {
         let now = Instant::now();
-        let seen = self.0.entry(key.clone()).or_insert((held.holder, held.beat, now));
-        if (seen.0, seen.1) != (held.holder, held.beat) {
-            *seen = (held.holder, held.beat, now);
+        let first_seen = || Watched { holder: held.holder, beat: held.beat, since: now, length: Duration::from_millis(held.length_ms) };
+        let seen = self.0.entry(key.clone()).or_insert_with(first_seen);
+        if (seen.holder, seen.beat) != (held.holder, held.beat) {
+            *seen = first_seen();
         }
-        now.duration_since(seen.2) >= Duration::from_millis(held.length_ms)
+        now.duration_since(seen.since) >= seen.length
     }
 }
 
@@ -111,6 +125,11 @@ impl Watch {
         let held = Held::read(key, cell)?;
         let silent = self.is_silent(key, &held);
         Ok((held.into(), silent))
+    }
+
+    /// When the first of those that were not silent at this time will have been, should nothing be heard of it.
+    pub(crate) fn next_silence(&self, now: Instant) -> Option<Instant> {
+        self.0.values().filter_map(|seen| seen.since.checked_add(seen.length)).filter(|end| *end > now).min()
     }
 }
 
@@ -190,6 +209,11 @@ impl Lease {
 
     /// Gives it up, with what goes with it. A ringer has the first turn on it.
     pub async fn release(mut self, content: Value) -> Result<Standing> {
+        self.give_up(content).await
+    }
+
+    /// The same, for who would try again after an error: it is done once.
+    pub(crate) async fn give_up(&mut self, content: Value) -> Result<Standing> {
         let next = Held { holder: None, content, beat: self.held.beat + 1, ..self.held.clone() };
         self.write(next).await
     }
@@ -258,6 +282,11 @@ impl Lease {
         self.spoke.elapsed()
     }
 
+    /// Since when it has been silent.
+    pub(crate) fn spoke(&self) -> Instant {
+        self.spoke
+    }
+
     async fn write(&mut self, mut next: Held) -> Result<Standing> {
         for _ in 0..RACES {
             let spoke = Instant::now();
@@ -267,20 +296,24 @@ impl Lease {
             }
             match self.look_again(&next).await? {
                 Standing::Lost => return Ok(Standing::Lost),
-                Standing::Kept { rung, barred } if self.held.beat == next.beat => return Ok(Standing::Kept { rung, barred }),
-                Standing::Kept { rung, barred } => (next.rung, next.barred) = (rung.or(next.rung), barred),
+                // This very write, by a try of it that nobody heard of.
+                standing if self.held.says(&next) => return Ok(standing),
+                // Others' wishes, or a write of our own from before: over that one.
+                Standing::Kept { rung, barred } => {
+                    (next.rung, next.barred, next.beat) = (rung.or(next.rung), barred, self.held.beat + 1);
+                }
             }
         }
         Err(too_many(&self.key))
     }
 
-    /// After a write that was refused: whether only others' wishes changed, or our own write landed unheard.
+    /// After a write that was refused: whether only others' wishes changed, or a write of our own landed unheard, this one or one before it.
     async fn look_again(&mut self, mine: &Held) -> Result<Standing> {
         let Some(cell) = self.cells.load(&self.key).await? else { return Ok(Standing::Lost) };
         let now = Held::read(&self.key, &cell)?;
-        let landed = now.beat == mine.beat && now.holder == mine.holder && now.content == mine.content;
-        let untouched = now.beat == self.held.beat && now.holder == Some(self.me);
-        if !landed && !untouched {
+        // Nobody else writes our id, and of our own writes at most one is unheard: the next one is refused until it is known.
+        let ours = now.holder == Some(self.me) && now.beat <= self.held.beat + 1;
+        if !ours && !now.says(mine) {
             return Ok(Standing::Lost);
         }
         (self.held, self.revision) = (now, cell.revision);

@@ -26,6 +26,7 @@ pub(crate) struct Judged {
     inner: Arc<dyn Cells>,
     judge: Box<Judge>,
     lists: AtomicUsize,
+    transactions: AtomicUsize,
     /// Served once in place of what is there.
     stale: Mutex<Option<(CellKey, Cell)>>,
 }
@@ -38,11 +39,21 @@ impl fmt::Debug for Judged {
 
 impl Judged {
     pub(crate) fn new(inner: &Arc<dyn Cells>, judge: impl Fn(&CellKey, &Bytes) -> Verdict + Send + Sync + 'static) -> Arc<Judged> {
-        Arc::new(Judged { inner: inner.clone(), judge: Box::new(judge), lists: AtomicUsize::new(0), stale: Mutex::default() })
+        Arc::new(Judged {
+            inner: inner.clone(),
+            judge: Box::new(judge),
+            lists: AtomicUsize::new(0),
+            transactions: AtomicUsize::new(0),
+            stale: Mutex::default(),
+        })
     }
     /// How often parked events were listed.
     pub(crate) fn lists(&self) -> usize {
         self.lists.load(Ordering::SeqCst)
+    }
+    /// How many transactions were asked for.
+    pub(crate) fn transactions(&self) -> usize {
+        self.transactions.load(Ordering::SeqCst)
     }
     /// The next load of this key finds this.
     pub(crate) fn serve_once(&self, key: CellKey, cell: Cell) {
@@ -70,6 +81,7 @@ impl Cells for Judged {
     }
     async fn write_all(&self, writes: &[CellWrite]) -> Result<bool> {
         let lost = || Error::unavailable(Reason::Unreachable, "no answer");
+        self.transactions.fetch_add(1, Ordering::SeqCst);
         let judged = writes.iter().map(|write| match write {
             CellWrite::Save { key, body, .. } => (self.judge)(key, body),
             CellWrite::Delete { .. } => Verdict::Done,

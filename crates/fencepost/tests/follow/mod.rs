@@ -19,6 +19,11 @@ use futures::StreamExt;
 /// Longer than anything takes that is not stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A lease of so many milliseconds here, or there. Under one that is not several round trips long nothing begins: over HTTP it is longer.
+pub(crate) fn lease(here: u64, over_http: u64) -> Duration {
+    Duration::from_millis(if std::env::var_os("FENCEPOST_TEST_ENDPOINT").is_some() { over_http } else { here })
+}
+
 /// A store to follow.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {

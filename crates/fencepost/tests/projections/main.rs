@@ -4,6 +4,7 @@
 #[path = "../follow/mod.rs"]
 mod follow;
 mod offload;
+mod resumed;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -178,6 +179,41 @@ async fn a_fold_that_fails_ends_it_before_the_event_and_what_was_saved_stands() 
     }
     let got = all.get_version::<Seen>("seen", 1).await.expect("it must succeed").expect("saved before");
     assert_eq!(got.position.and_then(|at| at.as_number()), Some(6), "nothing of the failed event is in it");
+}
+
+/// By the clock that the leases themselves wait by.
+#[tokio::test(start_paused = true)]
+async fn the_dead_is_replaced_within_its_lease() {
+    const LONG: Duration = Duration::from_secs(60);
+    for (nth, tick) in (0..10u32).flat_map(|nth| [(nth, Duration::from_secs(1)), (nth, LONG)]) {
+        let place = place(Memory::new());
+        append(&place, 0..1).await;
+        let projection = seen(1).lease(LONG).save_every(1, tick);
+        let (one, two, begun) = (projections(&place, None), projections(&place, None), tokio::sync::Notify::new());
+        let life = async {
+            wait_for(|| async { state(&one).await.is_some() }).await;
+            begun.notify_one();
+            // It dies anywhere between two beats.
+            Env::system().sleep(2 * LONG + LONG * nth / 40).await;
+        };
+        let standing_by = async {
+            begun.notified().await;
+            two.run(&projection).await
+        };
+        let death = async {
+            select(Box::pin(one.run(&projection)), Box::pin(life)).await;
+            append(&place, 1..2).await;
+            let died = tokio::time::Instant::now();
+            while state(&two).await != Some(whole(&place).await) {
+                Env::system().sleep(Duration::from_millis(100)).await;
+            }
+            died.elapsed()
+        };
+        match select(Box::pin(standing_by), Box::pin(death)).await {
+            Either::Left((ended, _)) => panic!("{ended:?}"),
+            Either::Right((took, _)) => assert!(took <= LONG, "death {nth}: after {took:?}"),
+        }
+    }
 }
 
 const POINTS: &[Point] = &[Point::BeforeSave(CellKind::Projection), Point::AfterSave(CellKind::Projection), Point::InFeed];
@@ -414,7 +450,7 @@ async fn what_a_commit_wrote_can_be_waited_for() {
     for place in follow::places().await {
         let (all, projection) = (projections(&place, None), seen(1).query(Query::tag("s:1").expect("it must succeed")));
         let mailer = fencepost::Consumer::new("mailer", place.feed.clone(), place.cells.clone(), Env::system()).expect("it must succeed");
-        let mailer = mailer.lease(LEASE).save_every(1, Duration::from_millis(5));
+        let mailer = mailer.lease(Duration::from_secs(10)).save_every(1, Duration::from_millis(5));
         let first = place.append(&[("0", &["s:1"])]).await;
         fencepost::feed_reaches(&*place.feed, &first, soon, &Env::system()).await.expect("it must succeed");
         let late = all.wait_for("seen", &first, Duration::from_millis(20)).await.unwrap_err();

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::{CellKey, CellKind, Env, Error, Memory, Objects, Projection, Projections, Recorded};
+use fencepost::{CellKey, CellKind, Ended, Env, Error, Memory, Objects, Projection, Projections, Reason, Recorded};
 
 use crate::follow::cells::{Judged, Verdict};
 use crate::follow::{self, Place, place, wait_for};
+use crate::resumed::Short;
 use crate::support::{Ground, open, subject};
 use crate::{LEASE, append, projections};
 
@@ -164,6 +165,74 @@ async fn a_missing_or_truncated_object_is_told_and_the_state_built_anew_after_a_
         assert!(all.get::<Vec<String>>("large").await.expect("it must succeed").is_none(), "not there, rather than empty");
         reach(&all, &place, 40).await;
     }
+}
+
+/// Whoever reads meanwhile is told, and never given the part that is there as if it were all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_state_is_built_anew_where_that_was_asked_for_and_readers_wait_until_it_has_caught_up() {
+    use object_store::{ObjectStoreExt, PutPayload, path::Path};
+    let folder = tempfile::tempdir().expect("a folder");
+    let (objects, store) = objects(&folder).await;
+    let place = place(Memory::new());
+    let all = projections(&place, None).offload(objects.clone());
+    append(&place, 0..40).await;
+    reach(&all, &place, 40).await;
+    let last = place.history().await.last().map(|event| event.position).expect("events");
+    let late = |error: &Error| matches!(error, Error::Unavailable(told) if told.reason == Reason::Late && told.message.contains("anew"));
+    for truncated in [false, true] {
+        let before = all.list().await.expect("lists").remove(0);
+        let at = Path::parse(before.object.clone().expect("offloaded")).expect("a path");
+        if truncated {
+            let bytes = store.get(&at).await.expect("it is there").bytes().await.expect("bytes");
+            store.put(&at, PutPayload::from(bytes.slice(..bytes.len() / 2))).await.expect("put");
+        } else {
+            store.delete(&at).await.expect("deleted");
+        }
+        // On the way to all events: some are stored, by whoever builds it.
+        let half = Projections::new(Arc::new(Short(place.feed.clone(), 15)), place.cells.clone(), Env::system()).offload(objects.clone());
+        let some = || async { all.list().await.expect("lists")[0].position.is_some_and(|position| position < last) };
+        let ended = half.run_until(&large().rebuild_if_lost(), wait_for(some)).await.expect("it is built anew");
+        assert!(matches!(ended, Ended::Stopped), "{ended:?}");
+        let status = all.list().await.expect("lists").remove(0);
+        assert!(!status.caught_up && status.generation > before.generation, "{status:?}");
+        for told in [all.get::<Vec<String>>("large").await, all.get_version("large", 1).await] {
+            assert!(told.as_ref().is_err_and(late), "{:?}", told.map(|_| ()));
+        }
+        let first = place.history().await[0].position;
+        assert!(all.wait_for("large", first, Duration::from_millis(20)).await.is_err(), "what nobody can read has reached nothing");
+        // Killed and begun anew it goes on, by whoever: the loss was dealt with.
+        reach(&all, &place, 40).await;
+        assert!(all.get::<Vec<String>>("large").await.expect("reads").is_some_and(|got| got.caught_up));
+    }
+}
+
+/// Between finding the object missing and writing that down somebody deletes the version: it stays deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_written_since_a_loss_was_found_stands() {
+    use futures::FutureExt;
+    use object_store::{ObjectStoreExt, path::Path};
+    let folder = tempfile::tempdir().expect("a folder");
+    let (objects, store) = objects(&folder).await;
+    let place = place(Memory::new());
+    let all = projections(&place, None).offload(objects.clone());
+    append(&place, 0..30).await;
+    reach(&all, &place, 30).await;
+    store
+        .delete(&Path::parse(all.list().await.expect("lists")[0].object.clone().expect("offloaded")).expect("a path"))
+        .await
+        .expect("gone");
+    let (state, deleted) = (CellKey::new(CellKind::Projection, "large", 1).expect("a key"), std::sync::Once::new());
+    let other = all.clone();
+    let judged = Judged::new(&place.cells, move |key, _| {
+        if *key == state {
+            deleted.call_once(|| other.delete("large", 1).now_or_never().expect("memory answers at once").expect("deletes"));
+        }
+        Verdict::Done
+    });
+    let late = Projections::new(place.feed.clone(), judged, Env::system()).offload(objects);
+    let ended = late.run(&large().rebuild_if_lost()).await.map(|_| ()).expect_err("it is deleted");
+    assert!(matches!(ended, Error::Refused(_)), "{ended}");
+    assert!(all.list().await.expect("lists").is_empty(), "and stays so");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -397,8 +466,11 @@ async fn encryption_by_a_key_is_asked_for_with_every_state() {
         ("aws_server_side_encryption", "aws:kms"),
         ("aws_sse_kms_key_id", key),
     ];
-    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let objects = Objects::open("s3://states/here", "main", options).expect("it opens");
+    // Half of them in the URL, as the command takes all of its.
+    let (in_url, given) = options.split_at(4);
+    let query: Vec<String> = in_url.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let given = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let objects = Objects::open(&format!("s3://states/here?{}", query.join("&")), "main", given).expect("it opens");
     let place = place(Memory::new());
     append(&place, 0..30).await;
     let all = projections(&place, None).offload(objects);
@@ -411,6 +483,19 @@ async fn encryption_by_a_key_is_asked_for_with_every_state() {
         assert!(head.contains("x-amz-server-side-encryption: aws:kms\r\n"), "{head}");
         assert!(head.contains(&format!("x-amz-server-side-encryption-aws-kms-key-id: {key}\r\n")), "{head}");
     }
+}
+
+/// One that is misspelt would leave states unencrypted without a word.
+#[test]
+fn an_option_that_the_service_does_not_have_is_refused_and_no_value_is_told() {
+    let told = |url: &str, options: &[(&str, &str)]| {
+        let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Objects::open(url, "main", options).map(|_| ()).expect_err("refused").to_string()
+    };
+    let misspelt = told("s3://states/here?aws_server_side_encrypton=SECRET", &[]);
+    assert!(misspelt.contains("aws_server_side_encrypton") && !misspelt.contains("SECRET"), "{misspelt}");
+    assert!(told("gs://states/here", &[("aws_sse_kms_key_id", "k")]).contains("aws_sse_kms_key_id"));
+    assert!(told("file:///states?prefix=here", &[]).contains("prefix is no option"));
 }
 
 /// A store of objects that takes nothing.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use jiff::Timestamp;
-use object_store::aws::{AmazonS3Builder, AwsCredentialProvider};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredentialProvider};
+use object_store::azure::AzureConfigKey;
+use object_store::gcp::GoogleConfigKey;
 use object_store::path::Path;
 use object_store::{Error as Failed, ObjectStore, ObjectStoreExt, ObjectStoreScheme, PutMode};
 use serde::Serialize;
@@ -31,6 +33,16 @@ pub struct Objects {
 
 /// Options that name keys, or that none are needed.
 const OWN_KEYS: [&str; 4] = ["aws_access_key_id", "access_key_id", "aws_skip_signature", "skip_signature"];
+
+/// Whether the service has an option of this name.
+fn is_option(scheme: &ObjectStoreScheme, name: &str) -> bool {
+    match scheme {
+        ObjectStoreScheme::AmazonS3 => name.parse::<AmazonS3ConfigKey>().is_ok(),
+        ObjectStoreScheme::GoogleCloudStorage => name.parse::<GoogleConfigKey>().is_ok(),
+        ObjectStoreScheme::MicrosoftAzure => name.parse::<AzureConfigKey>().is_ok(),
+        _ => false,
+    }
+}
 
 /// The object that says whose a projection's folder is.
 const OWNER: &str = "owner";
@@ -72,30 +84,41 @@ impl Objects {
     ///
     /// Credentials and region come from the variables of the environment that the service's own tools read, then from the machine's role; for S3
     /// by [`crate::Store::objects`] from the AWS default chain, profiles of the shared files and SSO among it.
-    /// Options go over both, by the names of `object_store`: `aws_endpoint`, `aws_server_side_encryption` (`AES256`, `aws:kms`),
-    /// `aws_sse_kms_key_id` and so on.
+    /// Options go over both, given here or in the URL's query, by the names of `object_store`: `aws_endpoint`, `aws_server_side_encryption`
+    /// (`AES256`, `aws:kms`), `aws_sse_kms_key_id` and so on; one that the service does not have is refused. Keys do not belong into a URL.
     pub fn open(url: &str, namespace: &str, options: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
         Self::open_with(url, namespace, options, None)
     }
 
-    /// The same; in S3 with these keys, and in this region where neither the options nor the environment name one. Options that name keys go over
-    /// both.
+    /// The same; in S3 with these keys, and in this region where neither the options nor the environment name one; whoever makes them is told
+    /// whether no TLS is spoken. Options that name keys go over both.
     pub(crate) fn open_with(
         url: &str,
         namespace: &str,
         options: impl IntoIterator<Item = (String, String)>,
-        keys: Option<(AwsCredentialProvider, Option<String>)>,
+        keys: Option<&dyn Fn(bool) -> (AwsCredentialProvider, Option<String>)>,
     ) -> Result<Self> {
-        let refused = |why: String| Error::from(Refused::Url { why });
-        let parsed: url::Url = url.parse().map_err(|error| refused(format!("{url}: {error}")))?;
+        // Without its query, in which a key may be.
+        let place = url.split('?').next().unwrap_or_default();
+        let refused = |why: String| Error::from(Refused::Url { why: format!("{place}: {why}") });
+        let mut parsed: url::Url = url.parse().map_err(|error: url::ParseError| refused(error.to_string()))?;
+        let (scheme, prefix) = ObjectStoreScheme::parse(&parsed).map_err(|error| refused(error.to_string()))?;
         let known = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|service| name.starts_with(service));
         let ambient = std::env::vars().filter(|(name, _)| known(name)).map(|(name, value)| (name.to_ascii_lowercase(), value));
-        let options: Vec<(String, String)> = options.into_iter().collect();
-        let wrong = |error: Failed| refused(format!("{url}: {error}"));
+        let asked: Vec<(String, String)> = parsed.query_pairs().into_owned().collect();
+        let options: Vec<(String, String)> = asked.into_iter().chain(options).collect();
+        parsed.set_query(None);
+        if let Some((name, _)) = options.iter().find(|(name, _)| !is_option(&scheme, &name.to_ascii_lowercase())) {
+            return Err(refused(format!("{name} is no option of this service, by the names of the crate object_store")));
+        }
+        let wrong = |error: Failed| refused(error.to_string());
         let own = options.iter().any(|(name, _)| OWN_KEYS.iter().any(|own| name.eq_ignore_ascii_case(own)));
         let (store, prefix): (Arc<dyn ObjectStore>, Path) = match keys.filter(|_| parsed.scheme() == "s3" && !own) {
-            Some((keys, region)) => {
-                let mut builder = AmazonS3Builder::new().with_url(url);
+            Some(keys) => {
+                let mut builder = AmazonS3Builder::new().with_url(parsed.as_str());
+                let ambient: Vec<_> = ambient.collect();
+                let plain = |(name, value): &(String, String)| name.starts_with("aws_endpoint") && value.starts_with("http:");
+                let (keys, region) = keys(options.iter().chain(&ambient).any(plain));
                 let region = region.map(|region| ("aws_region".to_owned(), region));
                 for (name, value) in region.into_iter().chain(ambient).chain(options) {
                     // What is another service's is passed over, as by `parse_url_opts`.
@@ -103,7 +126,6 @@ impl Objects {
                         builder = builder.with_config(key, value);
                     }
                 }
-                let (_, prefix) = ObjectStoreScheme::parse(&parsed).map_err(|error| refused(format!("{url}: {error}")))?;
                 (Arc::new(builder.with_credentials(keys).build().map_err(wrong)?), prefix)
             }
             None => {
