@@ -1,6 +1,6 @@
 //! Reading: one item, pages of a series, several items at one instant, and a whole table.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, ReturnConsumedCapacity, Select, TransactGetItem};
@@ -84,6 +84,14 @@ impl Find {
         self.range = Some(range);
         self
     }
+}
+
+/// What one batch may ask for.
+const BATCH_GETS: usize = 100;
+
+fn wanted(keys: Vec<Key>, freshness: Freshness) -> Result<KeysAndAttributes> {
+    let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(freshness == Freshness::Strong);
+    wanted.build().map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))
 }
 
 /// A page of one part of a scan.
@@ -197,52 +205,63 @@ impl Dynamo {
 
     /// Items of one table by key, in no order.
     pub(crate) async fn get_many(&self, op: &Op, table: &str, keys: Vec<Key>, freshness: Freshness) -> Result<Vec<Item>> {
-        let keys = keys.into_iter().map(|key| (table.to_owned(), key)).collect();
-        Ok(self.get_across(op, keys, freshness).await?.into_iter().map(|(_, item)| item).collect())
-    }
-
-    /// Items by table and key, a hundred a request, in no order; what the service leaves unprocessed is asked for again.
-    pub(crate) async fn get_across(&self, op: &Op, keys: Vec<(String, Key)>, freshness: Freshness) -> Result<Vec<(String, Item)>> {
-        let mut items = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(100) {
-            let mut wanted: HashMap<String, KeysAndAttributes> = HashMap::new();
-            let tables: BTreeSet<&String> = keys.iter().map(|(table, _)| table).collect();
-            for table in tables {
-                let of_table = keys.iter().filter(|(of, _)| of == table).map(|(_, key)| key.clone()).collect();
-                let of_table = KeysAndAttributes::builder()
-                    .set_keys(Some(of_table))
-                    .consistent_read(freshness == Freshness::Strong)
-                    .build()
-                    .map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
-                wanted.insert(table.clone(), of_table);
-            }
-            for attempt in 0u32.. {
-                if wanted.is_empty() {
-                    break;
-                }
-                let request = self
-                    .client()
-                    .batch_get_item()
-                    .set_request_items(Some(std::mem::take(&mut wanted)))
-                    .return_consumed_capacity(ReturnConsumedCapacity::Total);
-                let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
-                let got = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
-                op.read(got.consumed_capacity());
-                for (table, found) in got.responses.unwrap_or_default() {
-                    items.extend(found.into_iter().map(|item| (table.clone(), item)));
-                }
-                wanted = got.unprocessed_keys.unwrap_or_default();
-                wanted.retain(|_, left| !left.keys.is_empty());
-                if !wanted.is_empty() {
-                    let pause = self.pause(attempt, Reason::Throttled);
-                    if op.is_over(pause) {
-                        return Err(Error::unavailable(Reason::Throttled, "items stayed unprocessed"));
-                    }
-                    self.env().sleep(pause).await;
-                }
-            }
+        let (mut items, mut keys) = (Vec::with_capacity(keys.len()), keys.into_iter());
+        while keys.len() > 0 {
+            let some: Vec<Key> = keys.by_ref().take(BATCH_GETS).collect();
+            let wanted = HashMap::from([(table.to_owned(), wanted(some, freshness)?)]);
+            self.get_batch(op, wanted, |_, found| items.extend(found)).await?;
         }
         Ok(items)
+    }
+
+    /// Items by table and key, in no order.
+    pub(crate) async fn get_across(&self, op: &Op, keys: Vec<(String, Key)>, freshness: Freshness) -> Result<Vec<(String, Item)>> {
+        let mut items = Vec::with_capacity(keys.len());
+        for some in keys.chunks(BATCH_GETS) {
+            let mut of_tables: HashMap<String, Vec<Key>> = HashMap::new();
+            for (table, key) in some {
+                of_tables.entry(table.clone()).or_default().push(key.clone());
+            }
+            let batch = of_tables.into_iter().map(|(table, keys)| Ok((table, wanted(keys, freshness)?))).collect::<Result<_>>()?;
+            let each = |table: String, found: Vec<Item>| items.extend(found.into_iter().map(|item| (table.clone(), item)));
+            self.get_batch(op, batch, each).await?;
+        }
+        Ok(items)
+    }
+
+    /// One batch; what the service leaves unprocessed is asked for again.
+    async fn get_batch(
+        &self,
+        op: &Op,
+        mut wanted: HashMap<String, KeysAndAttributes>,
+        mut each: impl FnMut(String, Vec<Item>),
+    ) -> Result<()> {
+        for attempt in 0u32.. {
+            if wanted.is_empty() {
+                break;
+            }
+            let request = self
+                .client()
+                .batch_get_item()
+                .set_request_items(Some(std::mem::take(&mut wanted)))
+                .return_consumed_capacity(ReturnConsumedCapacity::Total);
+            let (answer, _) = self.repeat(op, || request.clone().send(), |_| false).await?;
+            let got = answer.map_err(|e| Error::unavailable(Reason::Rejected, e.to_string()))?;
+            op.read(got.consumed_capacity());
+            for (table, found) in got.responses.unwrap_or_default() {
+                each(table, found);
+            }
+            wanted = got.unprocessed_keys.unwrap_or_default();
+            wanted.retain(|_, left| !left.keys.is_empty());
+            if !wanted.is_empty() {
+                let pause = self.pause(attempt, Reason::Throttled);
+                if op.is_over(pause) {
+                    return Err(Error::unavailable(Reason::Throttled, "items stayed unprocessed"));
+                }
+                self.env().sleep(pause).await;
+            }
+        }
+        Ok(())
     }
 
     /// Several items at one instant, in the order asked for: none where there is none. At most a hundred.

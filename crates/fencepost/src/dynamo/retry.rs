@@ -59,7 +59,8 @@ impl Dynamo {
         for attempt in 0u32.. {
             let left = op.left(self.0.timeouts.attempt);
             op.request();
-            let (message, reason) = match tokio::time::timeout(left, send()).await {
+            // In a box: what waits for it is moved from caller to caller, and would carry the SDK's several kilobytes each time.
+            let (message, reason) = match tokio::time::timeout(left, Box::pin(send())).await {
                 Ok(Ok(done)) => return Ok((Ok(done), doubt)),
                 Ok(Err(error)) => match classify(error, &judge) {
                     Answer::Own(own) => return Ok((Err(own), doubt)),

@@ -92,6 +92,9 @@ pub(crate) enum Verdict {
 
 const ABSENT: &str = "attribute_not_exists(#h)";
 
+/// Makes writes, the same each time.
+pub(crate) type Make<'a> = dyn Fn() -> Vec<Write> + Send + Sync + 'a;
+
 impl Write {
     fn units(&self) -> usize {
         match self {
@@ -108,33 +111,76 @@ impl Dynamo {
         self.write_under(op, hash, writes, None).await
     }
 
+    /// The same. `again` makes the same writes once more: a single put that has to be repeated is made anew, where the first would have to be
+    /// copied for a repeat that seldom comes.
+    pub(crate) async fn write_or_make(&self, op: &Op, hash: &str, writes: Vec<Write>, again: &Make<'_>) -> Result<Outcome, Failure> {
+        match <[Write; 1]>::try_from(writes) {
+            Ok([Write::PutNew { table, item }]) => {
+                let again = || match again().pop() {
+                    Some(Write::PutNew { item, .. }) => item,
+                    // What makes them is pure: it does not come to anything else.
+                    _ => Item::new(),
+                };
+                self.put(op, hash, table, item, &again, ABSENT.into(), Item::new()).await
+            }
+            Ok([other]) => self.write(op, hash, vec![other]).await,
+            Err(writes) => self.write(op, hash, writes).await,
+        }
+    }
+
     /// The same under a request token of the caller's, as long as the service takes it for these bytes.
     pub(crate) async fn write_under(&self, op: &Op, hash: &str, writes: Vec<Write>, token: Option<String>) -> Result<Outcome, Failure> {
+        let kept = |item: &Item| {
+            let item = item.clone();
+            move || item.clone()
+        };
         match <[Write; 1]>::try_from(writes) {
-            Ok([Write::PutNew { table, item }]) => self.put(op, hash, table, item, ABSENT.into(), Item::new()).await,
-            Ok([Write::PutIf { table, item, condition, values }]) => self.put(op, hash, table, item, condition, values).await,
-            Ok([Write::Put { table, item }]) => self.put(op, hash, table, item, String::new(), Item::new()).await,
+            Ok([Write::PutNew { table, item }]) => {
+                let again = kept(&item);
+                self.put(op, hash, table, item, &again, ABSENT.into(), Item::new()).await
+            }
+            Ok([Write::PutIf { table, item, condition, values }]) => {
+                let again = kept(&item);
+                self.put(op, hash, table, item, &again, condition, values).await
+            }
+            Ok([Write::Put { table, item }]) => {
+                let again = kept(&item);
+                self.put(op, hash, table, item, &again, String::new(), Item::new()).await
+            }
             Ok([Write::Update { table, key, update, condition }]) => self.update(op, hash, table, key, update, &condition).await,
             Ok([check]) => self.transact(op, hash, vec![check], token).await,
             Err(writes) => self.transact(op, hash, writes, token).await,
         }
     }
 
-    async fn put(&self, op: &Op, hash: &str, table: String, item: Item, condition: String, values: Item) -> Result<Outcome, Failure> {
+    #[expect(clippy::too_many_arguments, reason = "what a put is made of, from one place")]
+    async fn put(
+        &self,
+        op: &Op,
+        hash: &str,
+        table: String,
+        item: Item,
+        again: &(dyn Fn() -> Item + Send + Sync),
+        condition: String,
+        values: Item,
+    ) -> Result<Outcome, Failure> {
         let units = item::write_units(item::size(&item));
-        let names = condition.contains("#h").then(|| [("#h".to_owned(), hash.to_owned())].into());
-        let request = self
-            .client()
-            .put_item()
-            .table_name(table)
-            .set_item(Some(item))
-            .set_condition_expression((!condition.is_empty()).then_some(condition))
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values((!values.is_empty()).then_some(values))
-            .return_values_on_condition_check_failure(OnFailure::AllOld)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let mut first = Some(item);
+        let send = || {
+            let names = condition.contains("#h").then(|| [("#h".to_owned(), hash.to_owned())].into());
+            self.client()
+                .put_item()
+                .table_name(&table)
+                .set_item(Some(first.take().unwrap_or_else(again)))
+                .set_condition_expression((!condition.is_empty()).then(|| condition.clone()))
+                .set_expression_attribute_names(names)
+                .set_expression_attribute_values((!values.is_empty()).then(|| values.clone()))
+                .return_values_on_condition_check_failure(OnFailure::AllOld)
+                .return_consumed_capacity(ReturnConsumedCapacity::Total)
+                .send()
+        };
         let own = |e: &PutItemError| matches!(e, PutItemError::ConditionalCheckFailedException(_));
-        match self.repeat(op, || request.clone().send(), own).await? {
+        match self.repeat(op, send, own).await? {
             (Ok(done), _) => {
                 op.wrote(&done.consumed_capacity);
                 Ok(Outcome::Done)

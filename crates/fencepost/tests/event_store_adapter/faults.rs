@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::testing::{Chances, Fault, Faults, Keep, Rule};
+use fencepost::testing::{Chances, Fault, Faults, Gate, Keep, Rule};
 use fencepost::{CommitId, Engine, Env, Error, Expect, LoadOptions, Metadata, Reason, Snapshot, Step, Store, StreamStore, Timeouts};
 
 use super::support::open;
@@ -94,7 +94,7 @@ async fn a_transaction_conflict_is_told_from_a_conflict() {
         let done = bench.streams.append(&name("user-a"), two().expect(Expect::Version(1))).await.expect("appends");
         assert_eq!((done.version, bench.faults.calls(WRITE)), (Some(3), 1 + 6 + usize::from(layout == V5)), "{layout}");
         bench.faults.script(Rule::on(WRITE).conflict());
-        let quick = Timeouts { operation: Duration::from_millis(200), ..QUICK };
+        let quick = Timeouts { operation: Duration::from_secs(1), ..QUICK };
         let url = format!("memory:?{layout}");
         let hasty = open(Store::builder(&url).expect("url").timeouts(quick).http_client(bench.faults.http_client()).create(false));
         bench.faults.calm();
@@ -247,9 +247,13 @@ async fn a_dropped_append_leaves_nothing_wrong_behind() {
     for layout in BOTH {
         let bench = Bench::new(layout).await;
         bench.faults.script(Rule::on(WRITE).nth(1).lose_response());
-        bench.faults.script(Rule::on(WRITE).nth(2).hang());
-        let dropped = tokio::time::timeout(Duration::from_millis(100), bench.streams.append(&name("user-a"), two())).await;
-        assert!(dropped.is_err(), "{dropped:?}");
+        let gate = Gate::new();
+        bench.faults.script(Rule::on(WRITE).nth(2).pause_before(&gate));
+        let stream = name("user-a");
+        tokio::select! {
+            ended = bench.streams.append(&stream, two()) => panic!("{layout}: {ended:?}"),
+            () = gate.reached(1) => {}
+        }
         bench.faults.calm();
         bench.streams.append(&name("user-a"), two()).await.expect("the next");
         assert_eq!(bench.recorded().await, 5);

@@ -76,7 +76,8 @@ async fn a_try_that_lands_while_it_is_repeated_is_one_commit() {
     let table = Table::new("partition=order");
     let faults = Faults::new(table.http(), 1);
     let (gate, held) = (Gate::new(), Gate::new());
-    let slow = Timeouts { attempts: 1, attempt: Duration::from_millis(100), ..QUICK };
+    // No fault here takes time: an engine that is busy is waited for.
+    let slow = Timeouts { attempts: 1, attempt: Duration::from_secs(10), ..QUICK };
     let log = support::open(table.builder().timeouts(slow).http_client(faults.http_client())).await.log().expect("log");
     log.append(Append::new([event("T", &["order:1"])])).await.expect("warm");
     faults.script(Rule::on("TransactWriteItems").nth(1).lose_request());
@@ -190,7 +191,7 @@ async fn a_repeat_that_meets_its_own_commit_is_told_no_conflict() {
     let table = Table::new("partition=order");
     let typed = Query::item(["T"], ["order:1"]).expect("query");
     let faults = Faults::new(table.http(), 1);
-    let slow = Timeouts { attempts: 1, ..QUICK };
+    let slow = Timeouts { attempts: 1, attempt: Duration::from_secs(10), ..QUICK };
     let log = support::open(table.builder().timeouts(slow).http_client(faults.http_client())).await.log().expect("log");
     let token = log.source(&typed, None).await.expect("source").token;
     faults.script(Rule::on("TransactWriteItems").nth(1).lose_request());
@@ -222,7 +223,7 @@ async fn a_repeat_of_untagged_events_under_a_condition_is_one_commit() {
     // Held by the fence of order:1, which moves, and matched by nothing.
     let query = Query::tags(["order:1", "note:n"]).expect("query");
     let faults = Faults::new(table.http(), 1);
-    let slow = Timeouts { attempts: 1, ..QUICK };
+    let slow = Timeouts { attempts: 1, attempt: Duration::from_secs(10), ..QUICK };
     let log = support::open(table.builder().timeouts(slow).http_client(faults.http_client())).await.log().expect("log");
     let moves = table.log().await;
     moves.append(Append::new([event("U", &["order:1"])])).await.expect("first");

@@ -228,7 +228,7 @@ async fn waiting_for_ones_own_write_ends_with_it_or_loudly() {
     assert!(is_late(feed_reaches(&*feed, &done, short, store.env()).await), "the index does not show it");
     assert!(is_late(projections.wait_for("seen", &done, short).await), "nobody runs it");
     lag.apply_all().await;
-    feed_reaches(&*feed, &done, short, store.env()).await.expect("it shows");
+    feed_reaches(&*feed, &done, Duration::from_secs(10), store.env()).await.expect("it shows");
     assert!(is_late(projections.wait_for("seen", &done, short).await), "still nobody");
     let projection = seen(1);
     let waited = async { projections.wait_for("seen", &done, Duration::from_secs(10)).await.expect("it comes") };

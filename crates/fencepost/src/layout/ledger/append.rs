@@ -25,6 +25,7 @@ use crate::query::{Query, QueryItem};
 #[derive(Debug)]
 pub(super) struct Boundary<'a> {
     pub(super) query: &'a Query,
+    pub(super) fingerprint: u64,
     /// As the caller stands: what is at or below is in the model.
     pub(super) model: BTreeMap<Series, End>,
     /// As far as every cover was judged since.
@@ -192,8 +193,10 @@ impl Ledger {
             run.set = Some(self.write_chunks(op, &run.intent).await?);
         }
         let covered = |series: &&Series| run.boundary.as_ref().is_some_and(|b| b.seen.contains_key(series));
-        let unknown = run.intent.carried.keys().filter(|series| !covered(series));
-        try_join_all(unknown.map(|series| self.end(op, series))).await?;
+        let unknown: Vec<&Series> = run.intent.carried.keys().filter(|series| !covered(series)).collect();
+        if !unknown.is_empty() {
+            try_join_all(unknown.into_iter().map(|series| self.end(op, series))).await?;
+        }
         Ok(())
     }
 
@@ -226,7 +229,8 @@ impl Ledger {
                 let series = run.intent.first.clone();
                 run.began = Some(Began { namespace: self.namespace().into(), series, version, once: run.once });
             }
-            let outcome = self.dynamo().write(op, item::HASH, writes).await;
+            let again = || self.a_try(run, lane, now).writes().1;
+            let outcome = self.dynamo().write_or_make(op, item::HASH, writes, &again).await;
             match outcome {
                 Ok(Outcome::Done) => return Ok(self.landed(op, run, lane, now)),
                 Ok(Outcome::Failed { verdicts, doubt }) => {
@@ -259,7 +263,7 @@ impl Ledger {
 
     /// The condition as covers and versions: the token's, or 0 where there is none. Never today's.
     async fn boundary<'a>(&self, op: &Op, condition: &'a Condition) -> Result<Boundary<'a>> {
-        let query = &condition.query;
+        let (query, fingerprint) = (&condition.query, condition.query.fingerprint());
         let (model, whole) = match &condition.after {
             After::Nothing => (self.covers(query)?.into_iter().map(|cover| (cover, End::default())).collect(), true),
             After::Token(token) => {
@@ -271,15 +275,15 @@ impl Ledger {
                     }
                     (covers, true)
                 } else {
-                    (self.holding(query, &held)?, held.fingerprint == query.fingerprint())
+                    (self.holding(query, &held)?, held.fingerprint == fingerprint)
                 }
             }
             After::Position(position) => {
                 let model = self.covers_at(op, query, *position).await?;
-                return Ok(Boundary { query, seen: model.clone(), model, whole: true, after: Some(*position) });
+                return Ok(Boundary { query, fingerprint, seen: model.clone(), model, whole: true, after: Some(*position) });
             }
         };
-        Ok(Boundary { query, seen: model.clone(), model, whole, after: None })
+        Ok(Boundary { query, fingerprint, seen: model.clone(), model, whole, after: None })
     }
 
     /// The covers as they are now, if nothing that matches stands behind the position: read backwards, only as far as it.
@@ -302,7 +306,7 @@ impl Ledger {
         }
         met.sort_by_key(|m| m.position);
         let events = self.hydrate(op, met).await?;
-        Err(Error::conflict(events, Some(self.held(query, covers).seal())))
+        Err(Error::conflict(events, Some(self.held(query.fingerprint(), covers).seal())))
     }
 
     /// The token's covers, having made sure that each item of the condition is held by one of them.
@@ -335,14 +339,19 @@ impl Ledger {
     /// Ends of the series written: the condition's where it covers them, else as remembered or read.
     async fn find_ends(&self, op: &Op, run: &mut Run<'_>, lane: u8) -> Result<()> {
         let covered = |series: &Series| run.boundary.as_ref().and_then(|b| b.seen.get(series)).copied();
-        let wanted: Vec<&Series> = run.intent.carried.keys().collect();
-        let ends = try_join_all(wanted.iter().map(async |series| match covered(series) {
-            Some(end) => Ok(end),
-            None if **series == run.intent.first && run.looked.is_some() => Ok(run.looked.unwrap_or_default()),
-            None => self.end(op, series).await,
-        }))
-        .await?;
-        run.ends = wanted.into_iter().cloned().zip(ends).collect();
+        let known = |series: &Series| covered(series).or_else(|| run.looked.filter(|_| *series == run.intent.first));
+        let (mut ends, mut unknown) = (BTreeMap::new(), Vec::new());
+        for series in run.intent.carried.keys() {
+            match known(series) {
+                Some(end) => drop(ends.insert(series.clone(), end)),
+                None => unknown.push(series),
+            }
+        }
+        if !unknown.is_empty() {
+            let read = try_join_all(unknown.iter().map(|series| self.end(op, series))).await?;
+            ends.extend(unknown.into_iter().cloned().zip(read));
+        }
+        run.ends = ends;
         if self.settings().lanes().is_some() {
             let own = Series::Lane(lane);
             run.lane = Some(match covered(&own).filter(|_| !self.mutated(Mutation::OwnLaneUnchecked)) {
@@ -444,9 +453,8 @@ impl Ledger {
     }
 
     fn landed(&self, op: &Op, run: &mut Run<'_>, lane: u8, stamp: u64) -> Committed {
-        let stream = run.stream.as_ref().map(|(series, _)| (series.clone(), self.a_try(run, lane, stamp).end_after(series)));
-        run.stream = stream;
         let this = self.a_try(run, lane, stamp);
+        let end = run.stream.as_ref().map(|(series, _)| this.end_after(series));
         for series in run.intent.carried.keys().chain(this.lane.map(|_| Series::Lane(lane)).as_ref()) {
             self.remember(series, this.end_after(series));
         }
@@ -457,10 +465,14 @@ impl Ledger {
                     *end = this.end_after(cover);
                 }
             }
-            self.held(boundary.query, covers).seal()
+            self.held(boundary.fingerprint, covers).seal()
         });
         self.announce();
-        Committed::new(run.intent.commit, this.positions(), token, op.units())
+        let committed = Committed::new(run.intent.commit, this.positions(), token, op.units());
+        if let (Some((_, known)), Some(end)) = (&mut run.stream, end) {
+            *known = end;
+        }
+        committed
     }
 
     /// Writes what does not fit the slots, under a fresh set id. Invisible until a slot points at it.

@@ -11,8 +11,11 @@ use crate::dynamo::item::{self, Attributes, Item, Malformed, Value, as_number, b
 use crate::error::Error;
 use crate::event::{self, CommitId, Event, EventType, Metadata, Tag};
 pub(crate) use crate::side::item::{HASH, RANGE, corrupt, describe, key, pack, unpack};
+
 #[cfg(feature = "streams")]
-use crate::side::notice::split;
+mod slotted;
+#[cfg(feature = "streams")]
+pub(crate) use slotted::{Slotted, slotted};
 
 const COMMIT: &str = "c";
 const STAMP: &str = "s";
@@ -123,7 +126,27 @@ pub(crate) enum Body {
     Chunk(Run),
 }
 
+impl Entries {
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        match self {
+            Entries::Here(entries) => entries.len() as u64,
+            Entries::Chunked { count, .. } => *count,
+        }
+    }
+}
+
 impl Entry {
+    /// Whether the event shows on this series.
+    pub(crate) fn lies_on(&self, series: &Series) -> bool {
+        match series {
+            Series::Tag(tag) => self.tags.iter().any(|(own, _)| own == tag),
+            Series::Type(event_type) => self.event_type == *event_type,
+            Series::Untagged(_) => self.tags.is_empty(),
+            Series::Lane(_) => true,
+        }
+    }
+
     pub(crate) fn tag_names(&self) -> Vec<Tag> {
         self.tags.iter().map(|(tag, _)| tag.clone()).collect()
     }
@@ -410,15 +433,11 @@ fn decode(namespace: &str, item: &Item) -> Result<Slot, Malformed> {
     let version = item.number(RANGE)?;
     let count = item.maybe_number(COUNT)?.unwrap_or(version);
     let (entries, bodies) = entries(item, &series, version)?;
-    let own = match &entries {
-        Entries::Here(entries) => entries.len() as u64,
-        Entries::Chunked { count, .. } => *count,
-    };
     let place = match (&series, item.maybe_list(LANE)?, home_of(item)?) {
         (Series::Lane(lane), ..) => Place::Lane {
             lane: *lane,
             seq: version,
-            before: count.checked_sub(own).ok_or_else(|| wrong(COUNT, "at least the slot's own events"))?,
+            before: count.checked_sub(entries.count()).ok_or_else(|| wrong(COUNT, "at least the slot's own events"))?,
         },
         (_, Some([lane, seq, before]), _) => {
             let parts = (as_number(lane).and_then(|l| u8::try_from(l).ok()), as_number(seq), as_number(before));
@@ -456,56 +475,6 @@ fn decode(namespace: &str, item: &Item) -> Result<Slot, Malformed> {
         home,
         deps,
     })
-}
-
-/// A slot as far as the index must know it.
-#[cfg(feature = "streams")]
-#[derive(Debug)]
-pub(crate) struct Slotted {
-    pub(crate) commit: CommitId,
-    pub(crate) stamp: u64,
-    pub(crate) version: u64,
-    /// In the home: every slot of the commit.
-    pub(crate) written: Option<BTreeMap<Series, u64>>,
-    /// None: any.
-    pub(crate) types: Option<BTreeSet<EventType>>,
-    pub(crate) events: u32,
-}
-
-/// What the index must know of a slot; none for one of a namespace with lanes.
-#[cfg(feature = "streams")]
-pub(crate) fn slotted(item: &Item) -> Result<Option<Slotted>, Error> {
-    let decode = || {
-        if item.contains_key(LANE) {
-            return Ok(None);
-        }
-        let here = events(item)?;
-        let types = match &here {
-            Some(events) => {
-                let named = events.iter().filter_map(|event| event.get(TYPE)?.as_s().ok());
-                Some(named.map(|t| EventType::new(t).map_err(|_| wrong(TYPE, "a type"))).collect::<Result<_, _>>()?)
-            }
-            None => listed_types(item)?,
-        };
-        let events = match (&here, item.maybe_list(CHUNKS)?) {
-            (Some(events), _) => events.len() as u64,
-            (None, Some(list)) => run_of(CHUNKS, list)?.1,
-            (None, None) => 0,
-        };
-        Ok(Some(Slotted {
-            commit: commit_of(item).ok_or_else(|| wrong(COMMIT, "a commit id"))?,
-            stamp: item.number(STAMP)?,
-            version: item.number(RANGE)?,
-            written: match (item.maybe_map(WRITTEN)?, split(item.text(HASH)?)) {
-                (Some(map), _) => Some(outcome(map, item)?.written),
-                (None, Some((_, series))) if !item.contains_key(HOME) => Some(BTreeMap::from([(series, item.number(RANGE)?)])),
-                (None, _) => None,
-            },
-            types,
-            events: u32::try_from(events).unwrap_or(u32::MAX),
-        }))
-    };
-    decode().map_err(|malformed: Malformed| corrupt(item, &malformed))
 }
 
 fn outcome(map: &Item, item: &Item) -> Result<Outcome, Malformed> {

@@ -42,6 +42,7 @@ pub use self::hot::HotPath;
 pub use self::mutation::Mutation;
 #[cfg(not(feature = "testing"))]
 use self::mutation::Mutation;
+pub(crate) use self::read::Page;
 use self::series::{End, Series};
 use self::settings::check_namespace;
 pub(crate) use self::settings::{FeedMode, Settings};

@@ -22,7 +22,6 @@ const HOME_BYTES: usize = 16 * 1024;
 pub(crate) struct Intent<'a> {
     pub(crate) commit: CommitId,
     pub(crate) events: &'a [Event],
-    pub(crate) digest: [u8; 8],
     /// The series written, without the lane, each with the indexes of its events.
     pub(crate) carried: BTreeMap<Series, Vec<u32>>,
     /// The first event's first tag, else the untagged series or the lane: the series that all its tries keep to.
@@ -69,7 +68,6 @@ impl<'a> Intent<'a> {
         let mut intent = Intent {
             commit,
             events,
-            digest: event::digest(events),
             carried,
             first,
             home,
@@ -151,6 +149,11 @@ impl<'a> Intent<'a> {
         self.packed[index as usize].get_or_init(|| item::pack(self.events[index as usize].data()))
     }
 
+    /// By which a repeat knows the events for its own, where the home does not have all of them.
+    pub(crate) fn digest(&self) -> [u8; 8] {
+        event::digest(self.events)
+    }
+
     /// Whether a set of chunks must be written first.
     pub(crate) fn needs_chunks(&self) -> bool {
         self.seats.contains(&Seat::Chunk)
@@ -224,7 +227,7 @@ impl Try<'_> {
         }
         // In a home that has everything in it, the events themselves are compared; metadata may not come back as the same text.
         let plain = self.lane.is_none() && written.len() == 1 && !intent.needs_chunks() && intent.metas.iter().all(Option::is_none);
-        let home = Outcome { written, digest: (!plain).then(|| intent.digest.to_vec()) };
+        let home = Outcome { written, digest: (!plain).then(|| intent.digest().to_vec()) };
         let (mut parts, mut writes) = (Vec::new(), Vec::new());
         let mut push = |part: Part, write: Write| {
             parts.push(part);

@@ -30,9 +30,9 @@ pub(super) fn freshness(consistency: Consistency) -> Freshness {
 
 /// Contiguous slots of a series.
 #[derive(Debug)]
-pub(super) struct Page {
-    pub(super) slots: Vec<Slot>,
-    pub(super) is_last: bool,
+pub(crate) struct Page {
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) is_last: bool,
 }
 
 impl Ledger {
@@ -80,9 +80,19 @@ impl Ledger {
         self.page_after(op, series, after, limit).await.map(|page| page.slots)
     }
 
-    /// The same, and whether there is more.
+    /// A whole page; at half the units what was there a moment ago. A slot never changes, and none comes before one that is there.
+    pub(crate) async fn page_shown(&self, op: &Op, series: &Series, after: u64, freshness: Freshness) -> Result<Page> {
+        let find = Find { freshness, ..self.find(series, after + 1, LAST) };
+        self.page(op, series, after, find).await
+    }
+
+    /// A page of so many, and whether there is more.
     pub(super) async fn page_after(&self, op: &Op, series: &Series, after: u64, limit: Option<i32>) -> Result<Page> {
         let find = Find { limit, ..self.find(series, after + 1, LAST) };
+        self.page(op, series, after, find).await
+    }
+
+    async fn page(&self, op: &Op, series: &Series, after: u64, find: Find) -> Result<Page> {
         let (items, next) = self.dynamo().page(op, &find, None).await?;
         let mut page = Page { slots: Vec::with_capacity(items.len()), is_last: next.is_none() };
         for item in &items {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use super::Ledger;
 use super::chunk;
@@ -50,29 +51,66 @@ impl Met {
     }
 }
 
-impl Ledger {
-    /// The events of these slots that match, once each, without bodies yet.
-    pub(super) async fn judge<'a>(&self, op: &Op, slots: impl IntoIterator<Item = &'a Slot>, query: &Query) -> Result<Vec<Met>> {
-        let mut met = Vec::new();
-        let mut seen: HashSet<(CommitId, u32)> = HashSet::new();
-        for slot in slots {
-            let chunked;
-            let entries = match &slot.entries {
-                Entries::Here(entries) => entries,
-                Entries::Chunked { types: Some(types), .. } if !types.iter().any(|t| may_match(query, t)) => continue,
-                Entries::Chunked { run, .. } => {
-                    chunked = self.chunked_entries(op, slot, *run).await?;
-                    &chunked
+/// Events that match, each with the place of the slot that showed it first.
+struct Judged<'q> {
+    query: &'q Query,
+    /// Where there are several slots: an event lies on each of its tags.
+    seen: Option<HashSet<(CommitId, u32)>>,
+    met: Vec<(usize, Met)>,
+    /// Which of them have their body in a set of chunks.
+    apart: HashMap<Uuid, Vec<usize>>,
+}
+
+impl Judged<'_> {
+    /// Those of one slot, given all of its events.
+    fn take<'e>(&mut self, ledger: &Ledger, (at, slot): (usize, &Slot), entries: impl Iterator<Item = &'e Entry>) {
+        let first = (slot.count + 1).saturating_sub(slot.entries.count());
+        for (number, entry) in (first..).zip(entries) {
+            let matches = self.query.is_all() || self.query.matches(&entry.event_type, &entry.tag_names());
+            if matches && self.seen.as_mut().is_none_or(|seen| seen.insert((slot.commit, entry.index))) {
+                if let Body::Chunk(run) = entry.body {
+                    self.apart.entry(run.set).or_default().push(self.met.len());
                 }
-            };
-            let first = slot.count + 1 - entries.len() as u64;
-            for (number, entry) in (first..).zip(entries) {
-                if query.matches(&entry.event_type, &entry.tag_names()) && seen.insert((slot.commit, entry.index)) {
-                    met.push(self.met(slot, entry.clone(), number));
-                }
+                self.met.push((at, ledger.met(slot, entry.clone(), number)));
             }
         }
-        Ok(met)
+    }
+
+    /// Gives those whose body lies in this set their body, as far as it was read.
+    fn embody(&mut self, set: Uuid, entries: &[Entry]) {
+        for at in self.apart.remove(&set).unwrap_or_default() {
+            let entry = &mut self.met[at].1.entry;
+            if let Ok(read) = entries.binary_search_by_key(&entry.index, |read| read.index) {
+                entry.body = entries[read].body.clone();
+            }
+        }
+    }
+}
+
+impl Ledger {
+    /// The events of these slots that match, once each and in the order of the slots, without bodies yet.
+    pub(super) async fn judge<'a>(&self, op: &Op, slots: impl IntoIterator<Item = &'a Slot>, query: &Query) -> Result<Vec<Met>> {
+        let slots: Vec<&Slot> = slots.into_iter().collect();
+        let mut judged = Judged { query, seen: (slots.len() > 1).then(HashSet::new), met: Vec::new(), apart: HashMap::new() };
+        let mut chunked: HashMap<Uuid, Vec<usize>> = HashMap::new();
+        for (at, slot) in slots.iter().enumerate() {
+            match &slot.entries {
+                Entries::Here(entries) => judged.take(self, (at, slot), entries.iter()),
+                Entries::Chunked { types: Some(types), .. } if !types.iter().any(|t| may_match(query, t)) => {}
+                Entries::Chunked { run, .. } => chunked.entry(run.set).or_default().push(at),
+            }
+        }
+        // A set is read once, for all slots of its commit, and let go of before the next.
+        for (set, places) in chunked {
+            let of_set: Vec<&Slot> = places.iter().map(|at| slots[*at]).collect();
+            let entries = self.chunked_entries(op, &of_set).await?;
+            judged.embody(set, &entries);
+            for (at, slot) in places.into_iter().zip(of_set) {
+                judged.take(self, (at, slot), entries.iter().filter(|entry| entry.lies_on(&slot.series)));
+            }
+        }
+        judged.met.sort_by_key(|(at, _)| *at);
+        Ok(judged.met.into_iter().map(|(_, met)| met).collect())
     }
 
     fn met(&self, slot: &Slot, entry: Entry, version: u64) -> Met {
@@ -84,43 +122,45 @@ impl Ledger {
         Met { commit: slot.commit, position, lane, entry, home: slot.home_key(), stamp: slot.stamp, version }
     }
 
-    /// The entries of a chunked slot, with the versions that the home tells.
-    async fn chunked_entries(&self, op: &Op, slot: &Slot, run: Run) -> Result<Vec<Entry>> {
-        let home = match &slot.home {
-            Some(outcome) => outcome.clone(),
+    /// All entries of the set that these slots of a commit share, as far as they reach, with the versions that the home tells.
+    async fn chunked_entries(&self, op: &Op, slots: &[&Slot]) -> Result<Vec<Entry>> {
+        let runs = slots.iter().filter_map(|slot| if let Entries::Chunked { run, .. } = &slot.entries { Some(*run) } else { None });
+        let joined = runs.reduce(|one, other| Run { set: one.set, first: one.first.min(other.first), last: one.last.max(other.last) });
+        let (Some(slot), Some(run)) = (slots.first(), joined) else { return Ok(Vec::new()) };
+        let written = match slots.iter().find_map(|slot| slot.home.as_ref()) {
+            Some(home) => home.written.clone(),
             None => {
                 let (series, version) = slot.home_key();
-                let home = self.slot_surely(op, &series, version).await?;
-                home.home.ok_or_else(|| Error::corrupt("ledger", format!("{series} @{version}: a home without its list of slots")))?
+                let home = self.slot_surely(op, &series, version).await?.home;
+                home.ok_or_else(|| Error::corrupt("ledger", format!("{series} @{version}: a home without its list of slots")))?.written
             }
         };
         let mut entries = self.run(op, run).await?;
-        entries.retain(|entry| match &slot.series {
-            Series::Tag(tag) => entry.tags.iter().any(|(t, _)| t == tag),
-            Series::Type(event_type) => entry.event_type == *event_type,
-            Series::Untagged(_) => entry.tags.is_empty(),
-            Series::Lane(_) => true,
-        });
         for entry in &mut entries {
             for (tag, version) in &mut entry.tags {
-                *version = home.written.get(&Series::Tag(tag.clone())).copied().unwrap_or(u64::MAX);
+                *version = written.get(&Series::Tag(tag.clone())).copied().unwrap_or(u64::MAX);
             }
-            entry.type_version = home.written.get(&Series::Type(entry.event_type.clone())).copied();
+            entry.type_version = written.get(&Series::Type(entry.event_type.clone())).copied();
         }
         Ok(entries)
     }
 
     /// Events with their bodies, in the order given.
     pub(super) async fn hydrate(&self, op: &Op, met: Vec<Met>) -> Result<Vec<Recorded>> {
-        self.hydrate_with(op, met, HashMap::new()).await
+        self.hydrate_with(op, met, |_, _| None).await
     }
 
-    /// The same for one who has read slots that may be homes.
-    pub(super) async fn hydrate_with(&self, op: &Op, met: Vec<Met>, mut known: HashMap<(Series, u64), Slot>) -> Result<Vec<Recorded>> {
+    /// The same for one who knows slots that may be homes, and hands them out once.
+    pub(super) async fn hydrate_with(
+        &self,
+        op: &Op,
+        met: Vec<Met>,
+        mut known: impl FnMut(&Series, u64) -> Option<Slot>,
+    ) -> Result<Vec<Recorded>> {
         let mut homes: HashMap<(Series, u64), Option<Slot>> = HashMap::new();
         for m in &met {
             if matches!(m.entry.body, Body::Home) {
-                homes.entry(m.home.clone()).or_insert_with(|| known.remove(&m.home));
+                homes.entry(m.home.clone()).or_insert_with(|| known(&m.home.0, m.home.1));
             }
         }
         self.fetch_homes(op, &mut homes).await?;

@@ -133,7 +133,7 @@ impl Ledger {
         }
         met.sort_by_key(|m| m.position);
         let events: Vec<Recorded> = self.hydrate(op, met).await?;
-        let token = boundary.whole.then(|| self.held(boundary.query, boundary.seen.clone()).seal());
+        let token = boundary.whole.then(|| self.held(boundary.fingerprint, boundary.seen.clone()).seal());
         Ok(Some(Error::conflict(events, token)))
     }
 
@@ -168,7 +168,7 @@ impl Ledger {
         if home.commit != run.intent.commit {
             return Err(corrupt("another commit where ours should be"));
         }
-        if home.digest().is_none_or(|digest| digest != run.intent.digest) {
+        if home.digest().is_none_or(|digest| digest != run.intent.digest()) {
             return Err(Refused::Reused { commit: run.intent.commit }.into());
         }
         let positions = plan::positions(self.settings(), run.intent.events.len(), lane_count_before(&home), home.stamp, home.commit);
@@ -204,12 +204,15 @@ impl Ledger {
             }
             *end = self.slot_surely(op, cover, *version).await?.end();
         }
-        Ok(Some(self.held(boundary.query, covers).seal()))
+        Ok(Some(self.held(boundary.fingerprint, covers).seal()))
     }
 
     /// The outcome of a commit under an id of the caller's, if it was recorded; to a stream, if it was to that one.
     pub(super) async fn find_commit(&self, op: &Op, commit: CommitId, stream: Option<&Series>) -> Result<Option<Committed>> {
-        let Some(once) = self.dynamo().get(op, self.table(), item::once_key(self.namespace(), commit), Freshness::Strong).await? else {
+        // By a transaction, of one item: a plain read may show a commit's slot to one who then finds no item of its id, since the items of a
+        // transaction come to light one by one; and who rejects a command for what its own first run recorded must find that run.
+        let key = item::once_key(self.namespace(), commit);
+        let Some(once) = self.dynamo().get_together(op, self.table(), vec![key]).await?.pop().flatten() else {
             return Ok(None);
         };
         let malformed = |m| item::corrupt(&once, &m);

@@ -57,8 +57,9 @@ impl Ledger {
         Held::open(token, self.namespace(), self.settings().incarnation)
     }
 
-    pub(super) fn held(&self, query: &Query, covers: BTreeMap<Series, End>) -> Held {
-        Held { namespace: self.namespace().into(), incarnation: self.settings().incarnation, fingerprint: query.fingerprint(), covers }
+    /// By the fingerprint of the query that was read.
+    pub(super) fn held(&self, fingerprint: u64, covers: BTreeMap<Series, End>) -> Held {
+        Held { namespace: self.namespace().into(), incarnation: self.settings().incarnation, fingerprint, covers }
     }
 
     pub(super) async fn source_query(&self, op: &Op, query: &Query, since: Option<&Token>) -> Result<Sourced> {
@@ -77,7 +78,7 @@ impl Ledger {
         let events = self.hydrate(op, met).await?;
         // A page of one series is read at one instant, and pages only ever add what came behind.
         let one = covers.len() <= 1;
-        Ok(Sourced::new(events, self.held(query, covers).seal(), head, op.units()).at_one_instant(one))
+        Ok(Sourced::new(events, self.held(query.fingerprint(), covers).seal(), head, op.units()).at_one_instant(one))
     }
 
     /// What matches behind these covers and is not in the model of one who stands there, in order; and the covers moved up.

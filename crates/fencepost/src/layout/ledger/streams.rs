@@ -20,7 +20,7 @@ use crate::stream::{Expect, LoadOptions, Loaded, Origin, Snapshot, Step, StreamR
 
 impl Ledger {
     fn stream_token(&self, query: &Query, series: &Series, end: End) -> Token {
-        self.held(query, BTreeMap::from([(series.clone(), end)])).seal()
+        self.held(query.fingerprint(), BTreeMap::from([(series.clone(), end)])).seal()
     }
 
     fn stream_end(&self, token: &Token, series: &Series) -> Result<End> {
@@ -77,16 +77,17 @@ impl Ledger {
     async fn append_stream(&self, op: &Op, stream: &StreamName, mut step: Step) -> Result<Committed> {
         let (query, series) = of(stream);
         let mut append = step.take_append(&[Tag::from(stream)])?;
+        // With how many events the caller saw, where it says so.
         let after = match step.expect {
             Expect::Any => None,
-            Expect::None => Some(After::Nothing),
+            Expect::None => Some((After::Nothing, 0)),
             Expect::Token(token) => {
-                self.stream_end(&token, &series)?;
-                Some(After::Token(token))
+                let stood = self.stream_end(&token, &series)?.count;
+                Some((After::Token(token), stood))
             }
             // A repeat may find its own events where the version was: it is looked for before the version is judged.
             Expect::Version(version) => match self.at_version(op, &query, &series, version).await? {
-                AtVersion::Is(end) => Some(After::Token(self.stream_token(&query, &series, end))),
+                AtVersion::Is(end) => Some((After::Token(self.stream_token(&query, &series, end)), end.count)),
                 AtVersion::Not(conflict) if append.commit.is_none() => return Err(*conflict),
                 AtVersion::Not(conflict) => {
                     let done = self.recorded_before(op, &append, Some(&series)).await?.ok_or(*conflict)?;
@@ -95,12 +96,8 @@ impl Ledger {
             },
         };
         // How many events the snapshots were made on: where the caller does not say, only this call's own commit is taken to be behind them.
-        let stood = match &after {
-            None => None,
-            Some(After::Token(token)) => Some(self.stream_end(token, &series)?.count),
-            Some(_) => Some(0),
-        };
-        if let Some(after) = after {
+        let stood = after.as_ref().map(|(_, stood)| *stood);
+        if let Some((after, _)) = after {
             append = append.unless(query.clone(), after);
         }
         let Done { mut committed, end, found } = self.append_commit(op, &append, Some(&series)).await?;
