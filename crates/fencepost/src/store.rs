@@ -136,11 +136,8 @@ impl Store {
     /// keys are those of the AWS default chain, as for DynamoDB, and the region this store's, unless the options or the environment name others.
     #[cfg(feature = "offload")]
     pub fn objects(&self, url: &str, options: impl IntoIterator<Item = (String, String)>) -> Result<crate::project::Objects> {
-        let options: Vec<(String, String)> = options.into_iter().collect();
-        let http = |(name, value): &(String, String)| name.to_ascii_lowercase().starts_with("aws_endpoint") && value.starts_with("http:");
-        let chain = crate::dynamo::Chain::new(None, options.iter().any(http) || std::env::vars().any(|variable| http(&variable)));
-        let keys = (std::sync::Arc::new(chain) as _, self.dynamo().region());
-        crate::project::Objects::open_with(url, self.layout.side().namespace(), options, Some(keys))
+        let keys = |plain| (std::sync::Arc::new(crate::dynamo::Chain::new(None, plain)) as _, self.dynamo().region());
+        crate::project::Objects::open_with(url, self.layout.side().namespace(), options, Some(&keys))
     }
     /// What this store can hold.
     pub fn capabilities(&self) -> Capabilities {

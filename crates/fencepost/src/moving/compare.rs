@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::copy::moved;
 use super::known::{Cover, Known, Says, There};
+use super::others::Lengths;
 use super::source::{Group, Place, grouped, same_commit};
 use super::write::size;
 use super::{IN_FLIGHT_BYTES, Party};
@@ -46,6 +47,9 @@ pub struct Compared {
     pub differences: Vec<Difference>,
     /// Whether all was compared: not, where more than 200,000 events of one side waited for the other, or were missing.
     pub whole: bool,
+    /// Whether the destination was read by the tags of the source alone, since it cannot be read as a whole, or holds too much else: events that it
+    /// has on other tags, or without any, were not looked for.
+    pub by_tags: bool,
     /// Whether some events were looked up by the ids of their commits instead of compared, since the destination cannot read them.
     pub by_commits: bool,
 }
@@ -124,7 +128,7 @@ pub(super) async fn compare_up_to(
     let compared = in_step(source, destination, most.as_ref(), others, progress).await?;
     if !compared.whole && others == Others::Allowed {
         // Too much else is there to wait for it all.
-        return look_up(source, destination, most.as_ref(), progress).await;
+        return look_up(source, destination, most.as_ref(), others, progress).await;
     }
     Ok(compared)
 }
@@ -137,7 +141,7 @@ async fn in_step(
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Compared> {
     if !destination.is_readable() {
-        return look_up(source, destination, most, progress).await;
+        return look_up(source, destination, most, others, progress).await;
     }
     let mut wanted = source.events(Query::all(), None)?.fuse();
     let mut found = destination.events(Query::all(), None)?.fuse();
@@ -305,11 +309,17 @@ fn forget<K: Hash + Eq>(index: &mut HashMap<K, BTreeSet<u64>>, key: &K, number: 
 }
 
 /// Where the destination cannot be read as a whole: each event of the source is looked for on one of its tags, and held against what is there.
-/// The order is that of the series which were read. Only what no series tells of is looked up by its commit.
-async fn look_up(source: &Party, destination: &Party, most: Option<&UpTo>, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Compared> {
-    let bodies = destination.capabilities.bodies;
-    let mut known = Known::new(destination, &destination.writable()?);
-    let mut compared = Compared { whole: true, ..Compared::default() };
+/// The order is that of the series which were read, and what else is on them is told. Only what no series tells of is looked up by its commit.
+async fn look_up(
+    source: &Party,
+    destination: &Party,
+    most: Option<&UpTo>,
+    others: Others,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Compared> {
+    let (bodies, target) = (destination.capabilities.bodies, destination.writable()?);
+    let (mut known, mut lengths) = (Known::new(destination, &target), Lengths::default());
+    let mut compared = Compared { whole: true, by_tags: true, ..Compared::default() };
     let mut commits = std::pin::pin!(grouped(source.events(Query::all(), None)?, same_commit));
     let (mut missing, mut reached) = (Vec::new(), HashMap::<Cover, u32>::new());
     while most.is_none_or(|most| compared.equal + compared.differing < most.events) {
@@ -344,7 +354,8 @@ async fn look_up(source: &Party, destination: &Party, most: Option<&UpTo>, progr
                     compared.by_commits = true;
                     Vec::new()
                 }
-                There::Is { says, series, number } => {
+                There::Is { says, series, number, length } => {
+                    lengths.met(event.tags(), &series, length);
                     let mut fields = Says::of(event, bodies).differs_at_all(says);
                     let before = reached.entry(series).or_default();
                     if number < *before {
@@ -370,6 +381,12 @@ async fn look_up(source: &Party, destination: &Party, most: Option<&UpTo>, progr
     compared.source -= later.len() as u64;
     for (_, id) in missing.into_iter().filter(|(position, _)| !later.contains(position)) {
         compared.differs(id, vec!["missing"]);
+    }
+    if others == Others::Differ && compared.whole {
+        match lengths.others(source, &target, WAITING).await? {
+            Some(others) => others.into_iter().for_each(|id| compared.differs(id, vec!["extra"])),
+            None => compared.whole = false,
+        }
     }
     Ok(compared)
 }

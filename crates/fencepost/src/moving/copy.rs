@@ -263,7 +263,11 @@ fn losses(from: &Party, to: &Party) -> Vec<Loss> {
         lost("the feed", "is not there at the destination");
     }
     if !to.is_readable() {
-        lost("the comparison", "of events without a tag is by the ids of their commits: the destination cannot be read as a whole");
+        lost(
+            "the comparison",
+            "is by the tags of the source, and of events without a tag by the ids of their commits: the destination cannot be read as a whole. \
+             What else it has is told on those tags only",
+        );
     }
     losses
 }

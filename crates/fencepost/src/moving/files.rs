@@ -1,9 +1,10 @@
 //! Out of a store as lines of JSON, and into one. Reading and writing the file is the caller's; what a line says is in `lines`.
 //!
 //! Each line carries its place in the source, so a file tells by itself where its export goes on, and which of how many events of its
-//! commit it is, so that a file that was cut off is known to be. An import keeps no place: it asks for every event whether it is there.
+//! commit it is, so that a file that was cut off is known to be. The first tells what was asked for besides: to go on with another query would
+//! make a file that is neither. An import keeps no place: it asks for every event whether it is there.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
@@ -20,18 +21,22 @@ use crate::position::Checkpoint;
 use crate::query::Query;
 use crate::state::{Checkpoints, Revision};
 
-/// The events that match behind a place, up to where there are no more just now, each as a line with its line break.
+/// The events that match behind a place, up to where there are no more just now, each as a line with its line break. Of an export from the
+/// beginning the first line tells the query.
 pub fn export(from: impl Into<Party>, query: Query, after: Option<Place>) -> Result<BoxStream<'static, Result<Vec<u8>>>> {
+    let mut asked = after.is_none().then(|| query.clone());
     let events = from.into().events(query, after)?.map_ok(|(event, place)| ((event, place), ()));
     let commits = grouped(events, |(a, _), (b, _)| same_commit(a, b));
-    let lines = commits.map_ok(|Group { events, .. }| {
-        let of = events.len() as u64;
+    let lines = commits.map_ok(move |Group { events, .. }| {
+        let (of, mut asked) = (events.len() as u64, asked.take());
         stream::iter(events.into_iter().zip(1..).map(move |((event, place), number)| {
             let line = Line::exact(&event).part(number, of);
             let line = match &place {
                 Place::Checkpoint(checkpoint) => line.checkpoint(checkpoint),
                 Place::Position(_) => line,
             };
+            let asked = asked.take();
+            let line = asked.iter().fold(line, Line::query);
             let mut line = serde_json::to_vec(&line).map_err(|_| Refused::Malformed { what: "event", why: "it is no JSON".into() })?;
             line.push(b'\n');
             Ok(line)
@@ -40,10 +45,40 @@ pub fn export(from: impl Into<Party>, query: Query, after: Option<Place>) -> Res
     Ok(lines.try_flatten().boxed())
 }
 
-/// Where an export goes on: the length of the file up to the end of its last whole commit, and the place behind that; no place where
-/// nothing whole is in it. What stands behind is to be cut off.
-pub fn resume_at(file: &mut (impl Read + Seek)) -> Result<(u64, Option<Place>)> {
-    let unreadable = |error: std::io::Error| Error::unavailable(Reason::Unreachable, format!("the file cannot be read: {error}"));
+/// How an export goes on that is in a file already.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resume {
+    /// The length of the file up to the end of its last whole commit. What stands behind is to be cut off.
+    pub length: u64,
+    /// The place behind that; none where nothing whole is in it.
+    pub place: Option<Place>,
+    /// What it was begun with, and is to go on with; none where nothing whole is in it, or its first line does not tell.
+    pub query: Option<Query>,
+}
+
+/// How an export goes on.
+pub fn resume_at(file: &mut (impl Read + Seek)) -> Result<Resume> {
+    let (length, place) = last_whole(file)?;
+    if place.is_none() {
+        return Ok(Resume::default());
+    }
+    file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+    let mut first = Vec::new();
+    BufReader::new(file).read_until(b'\n', &mut first).map_err(unreadable)?;
+    let query = match first.trim_ascii() {
+        [] => None,
+        line => parse(line).map_err(|why| Refused::Malformed { what: "first line of the file", why })?.query,
+    };
+    Ok(Resume { length, place, query })
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    Error::unavailable(Reason::Unreachable, format!("the file cannot be read: {error}"))
+}
+
+/// Where the last whole commit ends, and the place behind it.
+fn last_whole(file: &mut (impl Read + Seek)) -> Result<(u64, Option<Place>)> {
     let length = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
     let mut window = 64 * 1024;
     loop {

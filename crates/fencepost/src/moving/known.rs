@@ -107,8 +107,8 @@ impl Says {
 pub(super) enum There {
     /// It is not there.
     No,
-    /// It is: on this series, with this number.
-    Is { says: Says, series: Cover, number: u32 },
+    /// It is: on this series of so many events, with this number.
+    Is { says: Says, series: Cover, number: u32, length: u64 },
     /// No series tells. Whether a move has brought the commit that it came in, or it alone.
     ByCommit(bool),
 }
@@ -129,17 +129,24 @@ fn plain(value: &serde_json::Value) -> String {
 
 /// What a series was found to hold.
 enum Found {
-    All(HashMap<Uuid, Entry>),
+    All(Entries),
     /// There is no room for all: those that the batch asks for.
-    Wanted(HashMap<Uuid, Entry>),
+    Wanted(Entries),
     /// The layout has no such series.
     Unreadable,
 }
 
-/// The ids on one series.
+/// Ids on one series, and how many events it has.
+#[derive(Debug)]
+struct Entries {
+    ids: HashMap<Uuid, Entry>,
+    length: u64,
+}
+
+/// One series.
 #[derive(Debug)]
 struct Series {
-    ids: HashMap<Uuid, Entry>,
+    on: Entries,
     /// The batch that last needed it.
     used: u64,
 }
@@ -183,9 +190,9 @@ impl Known {
         let asked = self.ask(batch, &covers).await?;
         let there = |event: &Event, asked: bool| {
             let Some(series) = covers.get(event.tags()).and_then(Option::as_ref) else { return There::ByCommit(asked) };
-            let ids = self.series.get(series).map(|series| &series.ids).or(besides.get(series));
-            match ids.and_then(|ids| ids.get(&event.given_id()?)) {
-                Some(Entry { says, number }) => There::Is { says: *says, series: series.clone(), number: *number },
+            let on = self.series.get(series).map(|series| &series.on).or(besides.get(series));
+            match on.and_then(|on| Some((on.ids.get(&event.given_id()?)?, on.length))) {
+                Some((Entry { says, number }, length)) => There::Is { says: *says, series: series.clone(), number: *number, length },
                 None => There::No,
             }
         };
@@ -234,9 +241,10 @@ impl Known {
             let (id, says) = (event.given_id().unwrap_or_default(), Says::of(event, bodies));
             let tags = event.tags();
             for cover in tags.iter().map(std::slice::from_ref).chain([&[], tags]) {
-                if let Some(Series { ids, .. }) = self.series.get_mut(cover) {
-                    let number = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-                    ids.insert(id, Entry { says, number });
+                if let Some(Series { on, .. }) = self.series.get_mut(cover) {
+                    let number = u32::try_from(on.ids.len()).unwrap_or(u32::MAX);
+                    on.ids.insert(id, Entry { says, number });
+                    on.length += 1;
                 }
             }
         }
@@ -266,7 +274,7 @@ impl Known {
     }
 
     /// Reads the series that are not kept. Of those that are too long to be kept, what this batch asks for.
-    async fn read(&mut self, batch: &[Lines]) -> Result<(Covers, HashMap<Cover, HashMap<Uuid, Entry>>)> {
+    async fn read(&mut self, batch: &[Lines]) -> Result<(Covers, HashMap<Cover, Entries>)> {
         self.batch += 1;
         let wanted: HashSet<Uuid> = batch.iter().flat_map(|commit| &commit.events).filter_map(Event::given_id).collect();
         let (mut unreadable, mut besides) = (HashSet::new(), HashMap::new());
@@ -284,13 +292,13 @@ impl Known {
             if missing.is_empty() {
                 return Ok((covers, besides));
             }
-            let kept = AtomicUsize::new(self.series.values().map(|series| series.ids.len()).sum());
+            let kept = AtomicUsize::new(self.series.values().map(|series| series.on.ids.len()).sum());
             let reads: Vec<_> = missing.into_iter().map(|cover| self.series_of(cover, &wanted, &kept)).collect();
             let found: Vec<_> = stream::iter(reads).buffer_unordered(IN_FLIGHT).try_collect().await?;
             for (cover, found) in found {
                 match found {
-                    Found::All(ids) => drop(self.series.insert(cover, Series { ids, used: self.batch })),
-                    Found::Wanted(ids) => drop(besides.insert(cover, ids)),
+                    Found::All(on) => drop(self.series.insert(cover, Series { on, used: self.batch })),
+                    Found::Wanted(on) => drop(besides.insert(cover, on)),
                     Found::Unreadable => drop(unreadable.insert(cover)),
                 }
             }
@@ -299,15 +307,16 @@ impl Known {
 
     async fn series_of(&self, cover: Cover, wanted: &HashSet<Uuid>, kept: &AtomicUsize) -> Result<(Cover, Found)> {
         let bodies = self.to.capabilities.bodies;
-        let (mut ids, mut whole, mut number) = (HashMap::new(), true, 0u32);
+        let (mut ids, mut whole, mut length) = (HashMap::new(), true, 0u64);
         let each = |event: Recorded| {
-            number = number.saturating_add(1);
+            length += 1;
             if whole && kept.fetch_add(1, Ordering::Relaxed) >= self.most {
                 kept.fetch_sub(ids.len() + 1, Ordering::Relaxed);
                 ids.retain(|id, _| wanted.contains(id));
                 whole = false;
             }
             if whole || wanted.contains(&event.id) {
+                let number = u32::try_from(length).unwrap_or(u32::MAX);
                 ids.insert(event.id, Entry { says: Says::found(&event, bodies), number });
             }
         };
@@ -315,7 +324,8 @@ impl Known {
             Err(Error::Refused(Refused::Unsupported { .. })) => Found::Unreadable,
             read => {
                 read?;
-                if whole { Found::All(ids) } else { Found::Wanted(ids) }
+                let on = Entries { ids, length };
+                if whole { Found::All(on) } else { Found::Wanted(on) }
             }
         };
         Ok((cover, found))
@@ -324,14 +334,14 @@ impl Known {
     /// Forgets series until half of the room is free, those first that have not been needed for the longest time. What this batch needs goes
     /// only where there is no room at all: it has grown by what was written.
     fn make_room(&mut self) {
-        let mut kept: usize = self.series.values().map(|series| series.ids.len()).sum();
+        let mut kept: usize = self.series.values().map(|series| series.on.ids.len()).sum();
         let mut by_use: Vec<(u64, Cover)> = self.series.iter().map(|(cover, series)| (series.used, cover.clone())).collect();
         by_use.sort_unstable();
         for (used, cover) in by_use {
             if kept <= if used < self.batch { self.most / 2 } else { self.most } {
                 break;
             }
-            kept -= self.series.remove(&cover).map_or(0, |series| series.ids.len());
+            kept -= self.series.remove(&cover).map_or(0, |series| series.on.ids.len());
         }
         // Series of which there is nothing to keep still take room.
         if self.series.len() > self.most {
@@ -454,7 +464,7 @@ mod tests {
                     sorted.new.iter().flat_map(|group| &group.events).map(|e| e.given_id().expect("id").as_u128()).collect();
                 let expected: Vec<u128> = [10].into_iter().filter(|_| from == 9).chain([200 + from]).collect();
                 assert_eq!(new, expected, "room for {most}, from {from}");
-                let kept: usize = known.series.values().map(|series| series.ids.len()).sum();
+                let kept: usize = known.series.values().map(|series| series.on.ids.len()).sum();
                 assert!(kept <= most + new.len(), "room for {most}: {kept} are kept");
             }
         }

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::event::{Event, Metadata, Recorded, StreamName, Tag};
 use crate::position::{Checkpoint, Position};
+use crate::query::Query;
 
 /// An event as it is printed.
 #[derive(Debug, Serialize)]
@@ -50,6 +51,9 @@ pub struct Line<'a> {
     /// Which of how many events of its commit, from 1; only exports tell, and only of commits with more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<(u64, u64)>,
+    /// What was asked for, on the first line of an export.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query: Option<&'a Query>,
 }
 
 impl<'a> Line<'a> {
@@ -81,6 +85,7 @@ impl<'a> Line<'a> {
             version: event.version,
             checkpoint: None,
             part: None,
+            query: None,
         }
     }
 
@@ -99,6 +104,12 @@ impl<'a> Line<'a> {
     /// As one of several events of its commit.
     pub fn part(mut self, number: u64, of: u64) -> Self {
         self.part = (of > 1).then_some((number, of));
+        self
+    }
+
+    /// As the first of those that match this.
+    pub fn query(mut self, query: &'a Query) -> Self {
+        self.query = Some(query);
         self
     }
 }
@@ -133,6 +144,8 @@ pub struct Parsed {
     pub checkpoint: Option<Checkpoint>,
     /// Which of how many events of its commit it was.
     pub part: Option<(u64, u64)>,
+    /// What the export was asked for that begins with this line.
+    pub query: Option<Query>,
 }
 
 #[derive(Deserialize)]
@@ -153,6 +166,7 @@ struct Given<'a> {
     recorded_at: Option<Timestamp>,
     checkpoint: Option<Checkpoint>,
     part: Option<(u64, u64)>,
+    query: Option<Query>,
     #[serde(rename = "stream")]
     _stream: Option<serde::de::IgnoredAny>,
     #[serde(rename = "version")]
@@ -184,7 +198,8 @@ pub fn parse(line: &[u8]) -> Result<Parsed, String> {
         Some(id) => event.id(id),
         None => event,
     };
-    Ok(Parsed { event, position: given.position, recorded_at: given.recorded_at, checkpoint: given.checkpoint, part: given.part })
+    let Given { position, recorded_at, checkpoint, part, query, .. } = given;
+    Ok(Parsed { event, position, recorded_at, checkpoint, part, query })
 }
 
 /// Says "column 7", not "line 1 column 7": every line is read alone.

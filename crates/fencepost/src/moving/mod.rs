@@ -16,6 +16,7 @@ mod copy;
 mod files;
 mod known;
 mod lines;
+mod others;
 mod source;
 mod target;
 mod write;
@@ -31,7 +32,7 @@ use crate::stream::StreamStore;
 
 pub use self::compare::{Compared, Difference, compare};
 pub use self::copy::{Copied, Copy, Loss, Misfits, Plan};
-pub use self::files::{Imported, export, import, resume_at};
+pub use self::files::{Imported, Resume, export, import, resume_at};
 pub use self::lines::{Line, Parsed, parse};
 pub use self::source::Place;
 

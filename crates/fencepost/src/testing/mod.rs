@@ -20,7 +20,7 @@ pub use faults::{Call, Chances, Fault, Faults, Gate, Keep, Rule, When};
 #[cfg(feature = "dynamo")]
 pub use lag::{Lag, Pending};
 #[cfg(feature = "dynamo")]
-pub use meter::Meter;
+pub use meter::{Meter, Place};
 #[cfg(feature = "streams")]
 pub use reshard::Reshard;
 pub use scenario::{Given, Then, given};

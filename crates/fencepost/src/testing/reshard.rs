@@ -187,10 +187,12 @@ impl Shared {
         let state = self.state.lock().await;
         let shard = asked["ShardId"].as_str().unwrap_or_default();
         let Some(shelf) = state.shards.get(shard) else { return wire::error(400, "ResourceNotFoundException", "no such shard") };
-        let after = asked["SequenceNumber"].as_str().and_then(|number| number.parse::<u64>().ok());
-        let at = after.map_or(shelf.trimmed, |after| shelf.records.partition_point(|(sequence, _)| *sequence <= after));
-        // A record that is gone itself cannot be asked behind, whether or not any came after it.
-        if after.is_some() && shelf.trimmed > 0 && at <= shelf.trimmed {
+        let named = asked["SequenceNumber"].as_str().and_then(|number| number.parse::<u64>().ok());
+        let place = |named| shelf.records.partition_point(|(sequence, _)| *sequence < named);
+        let behind = usize::from(asked["ShardIteratorType"] == "AFTER_SEQUENCE_NUMBER");
+        let at = named.map_or(shelf.trimmed, |named| place(named) + behind);
+        // A record that is gone itself cannot be asked for or behind, whether or not any came after it.
+        if named.is_some_and(|named| place(named) < shelf.trimmed) {
             return wire::error(400, "TrimmedDataAccessException", "what is asked for is no more");
         }
         wire::respond(200, &json!({ "ShardIterator": format!("{shard}/{at}/{}", shelf.empty) }))

@@ -191,3 +191,31 @@ async fn a_destination_that_cannot_be_read_whole_is_compared_event_by_event() {
     let differ = [(1, "body"), (2, "metadata"), (3, "time"), (5, "order")].map(|(id, field)| (id, vec![field]));
     assert_eq!((compared.equal, told), (2, differ.to_vec()), "{compared:?}");
 }
+
+/// Where the destination cannot be read whole, the tags that are read tell: more events than the source brought there are others.
+#[tokio::test]
+async fn what_only_the_destination_has_on_a_tag_of_the_source_is_told_though_it_cannot_be_read_whole() {
+    for (parameters, name) in [("feed=streams", "a"), ("layout=equinox", "Cart-1"), ("layout=event-store-adapter-v5", "cart-1")] {
+        let (from, to) = (Memory::new(), store(parameters).await);
+        for n in 0..6 {
+            let event = Event::new("T", format!("{n}")).and_then(|event| event.tag(format!("{name}{}", n % 2))).expect("event");
+            EventLog::append(&from, Append::new([event])).await.expect("appends");
+        }
+        let copy = Copy::new(party(&from), &to, "there");
+        copy.run(&quiet).await.expect("copies");
+        let compared = copy.compare(&quiet).await.expect("compares");
+        assert!(compared.is_equal(), "{parameters}: {compared:?}");
+        let (stream, id) = (StreamName::new(format!("{name}1")).expect("a name"), Uuid::from_u128(77));
+        let other = || Event::new("T", "7").expect("event").id(id);
+        to.streams().append(&stream, Step::new([other()])).await.expect("appends");
+        let compared = copy.compare(&quiet).await.expect("compares");
+        let told: Vec<_> = compared.differences.iter().map(|one| (one.id, one.fields.clone())).collect();
+        assert_eq!((compared.equal, told), (6, vec![(id, vec!["extra"])]), "{parameters}: {compared:?}");
+        let mixed = Copy::new(party(&from), &to, "there").into_existing();
+        assert!(mixed.compare(&quiet).await.expect("compares").is_equal(), "{parameters}: they may be there");
+        // The source has it too, and came by it later: it is no other.
+        EventLog::append(&from, Append::new([other().tag(stream.as_str()).expect("a tag")])).await.expect("appends");
+        let compared = copy.compare(&quiet).await.expect("compares");
+        assert!(compared.by_tags && compared.differences.iter().all(|one| one.fields == ["time"]), "{parameters}: {compared:?}");
+    }
+}

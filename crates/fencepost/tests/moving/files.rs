@@ -32,7 +32,8 @@ async fn an_export_cut_anywhere_goes_on_to_the_same_file() {
     assert!(whole.len() < 60_000);
     let to = Memory::new();
     for cut in (0..=whole.len()).step_by(97).chain([whole.len()]) {
-        let (length, place) = moving::resume_at(&mut Cursor::new(&whole[..cut])).expect("resumes");
+        let moving::Resume { length, place, query, .. } = moving::resume_at(&mut Cursor::new(&whole[..cut])).expect("resumes");
+        assert_eq!(query.is_some(), length > 0, "{query:?}");
         let mut file = whole[..usize::try_from(length).expect("small")].to_vec();
         file.extend(exported(&from, place).await);
         assert!(file == whole, "cut at {cut}: {length} bytes kept, {} in all of {}", file.len(), whole.len());
@@ -51,10 +52,10 @@ async fn a_large_commit_is_found_whole_behind_many_blocks() {
     EventLog::append(&from, Append::new((0..30).map(event))).await.expect("appends");
     let whole = exported(party(&from), None).await;
     let first = whole.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
-    let (length, place) = moving::resume_at(&mut Cursor::new(&whole[..whole.len() - 30_000])).expect("resumes");
+    let moving::Resume { length, place, .. } = moving::resume_at(&mut Cursor::new(&whole[..whole.len() - 30_000])).expect("resumes");
     assert_eq!(length, first as u64);
     assert_eq!(exported(party(&from), place).await.len(), whole.len() - first);
-    assert_eq!(moving::resume_at(&mut Cursor::new(&whole[..first - 1])).expect("resumes"), (0, None));
+    assert_eq!(moving::resume_at(&mut Cursor::new(&whole[..first - 1])).expect("resumes"), moving::Resume::default());
 }
 
 #[tokio::test]

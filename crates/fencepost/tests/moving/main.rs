@@ -20,8 +20,8 @@ use fencepost::moving::{self, Copy, IN_FLIGHT, Party, Place};
 use fencepost::testing::{Chances, Faults};
 use fencepost::{
     Answer, Append, Capabilities, Checkpoint, Checkpoints, CommitId, Committed, Delivery, Engine, Env, Error, Event, EventLog, EventLogExt,
-    Feed, From, Memory, Metadata, Position, Query, ReadOptions, Reason, Recorded, Refused, Result, Revision, Sourced, Store, Timeouts,
-    Token,
+    Feed, From, Memory, Metadata, Position, Query, ReadOptions, Reason, Recorded, Refused, Result, Revision, Sourced, Step, Store,
+    StreamName, Timeouts, Token,
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
