@@ -5,6 +5,7 @@ use fencepost::{CommitId, Error, Store};
 use serde::Serialize;
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::indexed;
 use crate::output::{Format, Output, Paint, printable, progress};
 
 /// Copy all events of one store into another, and compare the two
@@ -65,6 +66,7 @@ pub(crate) async fn run(args: Args, out: &mut Output) -> Outcome {
     }
     let name = args.name.clone().unwrap_or_else(|| CommitId::of_key(from).0.simple().to_string());
     let (source, destination) = (Store::builder(from)?.open().await?, Store::builder(to)?.open().await?);
+    indexed::catch_up(&source, from).await?;
     let copy = Copy::new(&source, &destination, &name);
     let copy = if args.into_existing { copy.into_existing() } else { copy };
     let plan = copy.plan().await?;
@@ -140,6 +142,9 @@ fn summary(done: &Done, paint: Paint) -> String {
             text += &format!("\n{}", paint.good(format!("{} events {how}", compared.equal)));
             if compared.others > 0 {
                 text += &format!(", beside {} others", compared.others);
+            }
+            if compared.by_tags {
+                text += "; what else the destination has was looked for on their tags only";
             }
         }
         Some(compared) => {

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::args::Place;
 use crate::failure::{Code, Failure, Outcome};
+use crate::indexed;
 use crate::output::{Format, Output, Paint, progress};
 use enrolment::{Campus, ENROLLED, Tally};
 use report::{Dollars, Report};
@@ -53,6 +54,7 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
     let url = place.url().unwrap_or("memory:");
     let store = fencepost::Store::builder(url)?.create(true).open().await?;
     let log = store.log()?;
+    indexed::keep_up(&store, url).await?;
     perform(args, url, log, store.feed().ok(), out).await
 }
 

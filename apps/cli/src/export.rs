@@ -4,14 +4,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use fencepost::moving::{self, Place as At};
+use fencepost::moving::{self, Place as At, Resume};
 use fencepost::{Query, Store};
 use futures::{FutureExt, TryStreamExt};
 use serde::Serialize;
 
 use crate::args::Place;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{Output, progress, talk};
+use crate::indexed;
+use crate::output::{Output, printable, progress, talk};
 use crate::select::Select;
 
 /// Write events as lines of JSON, to a file or to stdout
@@ -30,7 +31,7 @@ Examples:
 pub(crate) struct Args {
     /// The file; stdout, if not given
     file: Option<PathBuf>,
-    /// Go on behind the last whole commit in the file, and cut off what stands behind it
+    /// Go on behind the last whole commit in the file, with the query that it began with, and cut off what stands behind it
     #[arg(long, requires = "file")]
     resume: bool,
     #[command(flatten)]
@@ -47,15 +48,26 @@ struct Exported {
 }
 
 pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome {
-    let query = args.select.query()?;
+    let given = args.select.is_given();
+    let mut query = args.select.query()?;
     let Some(path) = args.file else {
-        let store = place.open().await?;
+        let store = open_store(place).await?;
         let events = to(&mut std::io::stdout().lock(), &store, query, None).await?.0;
         talk(format!("{events} events"));
         return Ok(());
     };
-    let (mut file, resumed_at, after) = open(&path, args.resume)?;
-    let store = place.open().await?;
+    let (mut file, Resume { length: resumed_at, place: after, query: began_with, .. }) = open(&path, args.resume)?;
+    if let Some(began_with) = began_with {
+        if given && began_with != query {
+            let began_with = serde_json::to_string(&began_with).unwrap_or_default();
+            return Err(Failure::new(Code::Refused, format!("{} began with another query: {}", path.display(), printable(&began_with)))
+                .hint("leave out --query, --tag and --type, and it goes on with its own; or choose another file"));
+        }
+        query = began_with;
+    }
+    file.set_len(resumed_at)?;
+    file.seek(SeekFrom::Start(resumed_at))?;
+    let store = open_store(place).await?;
     let (events, bytes) = to(&mut file, &store, query, after).await?;
     file.sync_all()?;
     let exported = Exported { events, bytes, resumed_at };
@@ -68,8 +80,15 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
     })?)
 }
 
-/// The file at the place where writing goes on.
-fn open(path: &Path, resume: bool) -> Outcome<(File, u64, Option<At>)> {
+/// The store, and its index as far as that can be seen to: what the feed does not show would be missing from a backup that looks whole.
+async fn open_store(place: &Place) -> Outcome<Store> {
+    let store = place.open().await?;
+    indexed::catch_up(&store, place.url().unwrap_or_default()).await?;
+    Ok(store)
+}
+
+/// The file, and how writing goes on in it.
+fn open(path: &Path, resume: bool) -> Outcome<(File, Resume)> {
     let named = |error: std::io::Error| {
         Failure::new(Failure::from(std::io::Error::from(error.kind())).code(), format!("{}: {error}", path.display()))
     };
@@ -79,13 +98,11 @@ fn open(path: &Path, resume: bool) -> Outcome<(File, u64, Option<At>)> {
                 .hint("--resume goes on behind what is in it; or choose another name"),
             _ => named(error),
         })?;
-        return Ok((file, 0, None));
+        return Ok((file, Resume::default()));
     }
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(named)?;
-    let (length, after) = moving::resume_at(&mut file)?;
-    file.set_len(length)?;
-    file.seek(SeekFrom::Start(length))?;
-    Ok((file, length, after))
+    let resume = moving::resume_at(&mut file)?;
+    Ok((file, resume))
 }
 
 /// Events and bytes written.

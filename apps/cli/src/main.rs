@@ -18,6 +18,7 @@ mod failure;
 mod gc;
 mod import;
 mod index;
+mod indexed;
 mod init;
 mod json;
 mod output;

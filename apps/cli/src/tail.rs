@@ -7,8 +7,9 @@ use futures::{FutureExt, StreamExt};
 
 use crate::args::Place;
 use crate::failure::{Code, Failure, Outcome};
+use crate::indexed;
 use crate::json::EventLine;
-use crate::output::{Output, talk, warn};
+use crate::output::{Output, talk};
 use crate::select::Select;
 use crate::signal::asked_to_end;
 
@@ -60,23 +61,7 @@ impl FromStr for Start {
 pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome {
     let store = place.open().await?;
     let checkpoints = store.checkpoints();
-    // A file, or this process's memory, has nobody else to build its index.
-    let local = place.url().is_some_and(|url| url.starts_with("file:") || url.starts_with("memory:"));
-    if let Some(index) = store.index().ok().filter(|_| local) {
-        index.run(&fencepost::IndexOptions::default().until_caught_up(), &|_| ()).await?;
-        tokio::spawn(async move { index.run(&fencepost::IndexOptions::default(), &|_| ()).await });
-    } else if let Ok(index) = store.index() {
-        // Elsewhere somebody else has to, and without one nothing ever comes. Who may read the feed may not always ask for this.
-        match index.status().await {
-            Ok(status) if status.epochs == 0 => {
-                warn("nothing is indexed yet, and only what is indexed is printed: run `fencepost index run`, or deploy apps/indexer");
-            }
-            Ok(status) if status.trimmed.is_some() => {
-                warn("records may have been lost before they were indexed, and events be missing here: run `fencepost index rebuild`");
-            }
-            _ => {}
-        }
-    }
+    indexed::keep_up(&store, place.url().unwrap_or_default()).await?;
     follow(args, &*store.feed()?, &*checkpoints, asked_to_end(), out).await
 }
 

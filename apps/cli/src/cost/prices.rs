@@ -47,10 +47,13 @@ pub(super) struct Lambda {
     pub(super) gigabyte_second: f64,
 }
 
+/// The program's own.
+pub(super) const OWN: &str = include_str!("prices.toml");
+
 pub(super) fn prices(file: Option<&Path>) -> Result<Prices, Failure> {
     let (text, name) = match file {
         Some(file) => (std::fs::read_to_string(file)?, file.display().to_string()),
-        None => (include_str!("prices.toml").to_owned(), "the program's own prices".to_owned()),
+        None => (OWN.to_owned(), "the program's own prices".to_owned()),
     };
     toml::from_str(&text).map_err(|error| Failure::new(Code::Usage, format!("{name}: {error}")))
 }

@@ -80,6 +80,22 @@ fn a_tail_of(layout: &str) {
     assert_eq!(bodies(&in_streams_mode(&folder, &["tail", "--once", "--consumer", "c"], "").ok()), [3, 4, 5]);
 }
 
+/// A backup that left out what nobody had indexed would look whole.
+#[test]
+fn an_export_and_a_copy_of_a_file_build_the_index_first_and_have_all_events() {
+    for layout in ["ledger", "sekiban", "equinox"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        (1..=3).for_each(|n| append(layout, &folder, n));
+        assert_eq!(bodies(&in_layout(layout, &folder, &["export"], "").ok()), [1, 2, 3], "{layout}");
+        append(layout, &folder, 4);
+        let feed = if layout == "equinox" { "" } else { "&feed=streams" };
+        let from = format!("file:{}?layout={layout}{feed}", folder.path().join(layout).display());
+        let copied = run_with(&["copy", "--from", &from, "--to", &super::FileStore::new().url], "").ok();
+        assert_eq!((copied.lines()[0]["events"].as_u64(), copied.lines()[0]["compared"]["equal"].as_u64()), (Some(4), Some(4)), "{layout}");
+        assert!(copied.error()["plan"].is_object(), "{layout}: and nothing else is said");
+    }
+}
+
 #[test]
 fn an_index_where_lanes_are_the_feed_is_refused() {
     let refused = super::FileStore::with_events(1).run(&["index", "status"]).fails(2);
@@ -117,14 +133,43 @@ impl Drop for Served {
     }
 }
 
-#[test]
-fn a_tail_of_a_served_store_says_that_nobody_indexes_it_and_shows_what_an_indexer_puts() {
+/// An engine that others serve, and the URL of a store on it in streams mode.
+fn served() -> (Served, String) {
     let mut engine =
         Served(fencepost().args(["engine", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().expect("the binary starts"));
     let mut line = String::new();
     BufReader::new(engine.0.stdout.take().expect("stdout")).read_line(&mut line).expect("the address");
     let listening: Value = serde_json::from_str(&line).expect("JSON");
     let url = format!("{}/orders?feed=streams", listening["url"].as_str().expect("a URL"));
+    (engine, url)
+}
+
+#[test]
+fn an_export_and_a_copy_of_a_served_store_say_what_they_leave_out() {
+    let (_engine, url) = served();
+    let command = |args: &[&str], stdin: &str| run_with(&[&["--store", url.as_str()], args].concat(), stdin).ok();
+    command(&["init"], "");
+    command(&["append"], &events(1..=3));
+    let none = command(&["export"], "");
+    assert_eq!(bodies(&none), [] as [u64; 0]);
+    assert!(none.stderr().contains("fencepost index run"), "{}", none.stderr());
+    command(&["index", "run", "--once"], "");
+    let all = command(&["export"], "");
+    assert_eq!((bodies(&all), all.stderr()), (vec![1, 2, 3], String::new()));
+    // Written since, and indexed by nobody.
+    command(&["append"], &events(4..=4));
+    for left_out in [command(&["export"], ""), command(&["tail", "--once"], "")] {
+        assert_eq!(bodies(&left_out), [1, 2, 3]);
+        assert!(left_out.stderr().contains("written since"), "{}", left_out.stderr());
+    }
+    let copied = run_with(&["copy", "--from", &url, "--to", &super::FileStore::new().url], "").ok();
+    assert_eq!(copied.lines()[0]["events"].as_u64(), Some(3));
+    assert!(copied.stderr().contains("written since"), "{}", copied.stderr());
+}
+
+#[test]
+fn a_tail_of_a_served_store_says_that_nobody_indexes_it_and_shows_what_an_indexer_puts() {
+    let (_engine, url) = served();
     let command = |args: &[&str], stdin: &str| run_with(&[&["--store", url.as_str()], args].concat(), stdin).ok();
     command(&["init"], "");
     command(&["append"], &events(1..=3));

@@ -145,6 +145,39 @@ fn an_export_can_be_of_one_tag() {
     assert_eq!((&lines[0]["type"], &lines[0]["part"]), (&json!("A"), &json!(null)));
 }
 
+/// A file of one tag that is gone on with as one of all would be neither.
+#[test]
+fn an_export_goes_on_with_the_query_that_it_began_with_and_no_other() {
+    let from = source();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (one, all) = (path("one.ndjson"), path("all.ndjson"));
+    from.run(&["export", &one, "--tag", "x"]).ok();
+    from.run(&["export", &all]).ok();
+    from.run_with(&["append"], "{\"type\":\"T\",\"data\":8,\"tags\":[\"a\"]}\n{\"type\":\"T\",\"data\":9,\"tags\":[\"x\"]}\n").ok();
+    let before = std::fs::read(&one).expect("a file");
+    for other in [&["export", &one, "--resume", "--tag", "a"][..], &["export", &all, "--resume", "--tag", "x"]] {
+        let refused = from.run(other).fails(2);
+        assert!(refused.error()["message"].as_str().is_some_and(|said| said.contains("began with")), "{}", refused.stderr());
+    }
+    assert_eq!(std::fs::read(&one).expect("a file"), before, "nothing is cut or written");
+    // Without being told, and told the same.
+    assert_eq!(from.run(&["export", &one, "--resume"]).ok().lines()[0]["events"], 1);
+    assert_eq!(from.run(&["export", &one, "--resume", "--tag", "x"]).ok().lines()[0]["events"], 0);
+    assert_eq!(from.run(&["export", &all, "--resume"]).ok().lines()[0]["events"], 2);
+    let to = FileStore::new();
+    assert_eq!(to.run(&["import", &one]).ok().lines()[0]["events"], 2);
+    assert_eq!(to.run(&["import", &all]).ok().lines()[0]["events"], 7);
+    // A file of before does not say: whoever goes on has to.
+    let text = std::fs::read_to_string(&one).expect("a file");
+    let (first, rest) = text.split_once('\n').expect("lines");
+    let mut first: Value = serde_json::from_str(first).expect("JSON");
+    first.as_object_mut().expect("an object").remove("query").expect("it says");
+    std::fs::write(&one, format!("{first}\n{rest}")).expect("writes");
+    assert_eq!(from.run(&["export", &one, "--resume", "--tag", "x"]).ok().lines()[0]["events"], 0);
+    assert_eq!(FileStore::new().run(&["import", &one]).ok().lines()[0]["events"], 2);
+}
+
 /// Into a table of Reventless' and out of it again, with every comparison; a feed that nobody has built yet is no difference.
 #[test]
 fn a_copy_into_the_layout_of_reventless_and_back_is_the_same() {
