@@ -53,6 +53,12 @@ variable "alarm_topic_arn" {
   default     = ""
 }
 
+variable "look" {
+  description = "How often it is rung though nothing was appended, so that an idle day is not taken for a loss; empty for never"
+  type        = string
+  default     = "rate(12 hours)"
+}
+
 data "aws_region" "current" {}
 data "aws_caller_identity" "current" {}
 data "aws_partition" "current" {}
@@ -182,6 +188,30 @@ resource "aws_lambda_event_source_mapping" "rings" {
       pattern = "{\"eventName\":[\"INSERT\"],\"dynamodb\":{\"Keys\":{\"p\":{\"S\":[{\"prefix\":\"t/\"},{\"prefix\":\"u/\"},{\"prefix\":\"y/\"}]}}}}"
     }
   }
+}
+
+# The stream forgets after 24 hours. A table that nobody writes to for longer does not ring, and then nothing could tell an idle day from a
+# lost one; twice a day somebody looks, and says in the index that nothing was unread.
+resource "aws_cloudwatch_event_rule" "look" {
+  count               = var.look == "" ? 0 : 1
+  name                = "${var.name}-look"
+  description         = "Looks at the stream though nothing was appended"
+  schedule_expression = var.look
+}
+
+resource "aws_cloudwatch_event_target" "look" {
+  count = var.look == "" ? 0 : 1
+  rule  = aws_cloudwatch_event_rule.look[0].name
+  arn   = aws_lambda_function.indexer.arn
+  input = "{}"
+}
+
+resource "aws_lambda_permission" "look" {
+  count         = var.look == "" ? 0 : 1
+  function_name = aws_lambda_function.indexer.function_name
+  action        = "lambda:InvokeFunction"
+  principal     = "events.amazonaws.com"
+  source_arn    = aws_cloudwatch_event_rule.look[0].arn
 }
 
 resource "aws_cloudwatch_metric_alarm" "iterator_age" {
