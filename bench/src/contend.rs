@@ -5,12 +5,13 @@ use std::sync::Arc;
 use aws_smithy_http_client::Builder;
 use fencepost::{Append, Error, EventLog, Expect, LoadOptions, Query, Snapshot, Step, Store, StreamName, StreamStore, Token, Units};
 use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, first, grow, race, run_id, say};
+use futures::future::join_all;
 
 use crate::contenders::{BARE, DECIDES, LEDGER};
 use crate::decides::{Decides, Shared};
 use crate::floor;
 use crate::ground::{Ground, Opened};
-use crate::ours::{LAYOUTS, Layout, event};
+use crate::ours::{LAYOUTS, Layout, event, is_watched};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -35,10 +36,13 @@ impl Args {
                 say(&race(writers?, speed.scenario, speed.lasts).await?)
             }
             Task::Units(rows) => {
-                for row in rows {
-                    say(&layout.measure(&ground, &row).await.unwrap_or_else(|error| Row::failed(&row, &error.to_string())))?;
+                let measured =
+                    async |row: String| layout.measure(&ground, &row).await.unwrap_or_else(|error| Row::failed(&row, &error.to_string()));
+                let (idle, busy): (Vec<String>, Vec<String>) = rows.into_iter().partition(|row| is_watched(row));
+                for row in busy {
+                    say(&measured(row).await)?;
                 }
-                Ok(())
+                join_all(idle.into_iter().map(measured)).await.iter().try_for_each(say)
             }
             Task::Prepare(table) => {
                 layout.open(&ground, &table).await?;

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use fencepost_contest::{RUN, Scenario, Task};
 use serde::de::DeserializeOwned;
@@ -153,6 +154,23 @@ pub(crate) fn run() -> &'static str {
     ID.get_or_init(|| fencepost::Env::system().new_id().simple().to_string().chars().skip(20).collect())
 }
 
+/// Builds and installs the peers, before any clock begins: a fresh clone takes minutes for it, which are said apart. Who cannot be had, and why.
+pub(crate) fn made_ready() -> Vec<String> {
+    eprintln!("building and installing the peers …");
+    let began = Instant::now();
+    let missing = CONTENDERS.iter().filter_map(|peer| {
+        let ready = match peer.by {
+            By::Us => return None,
+            By::Rust => built("bench-peers"),
+            By::Node => installed(),
+        };
+        ready.err().map(|why| format!("{}: {why}", peer.name))
+    });
+    let missing = missing.collect();
+    eprintln!("the peers are there after {} s, which count for nothing below", began.elapsed().as_secs());
+    missing
+}
+
 /// What is missing on this machine, rather than wrong: a peer that needs it is left out.
 pub(crate) const NO_NODE: &str = "node is not here";
 
@@ -160,7 +178,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where Cargo says it put a binary of the peers.
+/// A binary of the peers, where Cargo was told to put it.
 pub(crate) fn built(binary: &str) -> Result<PathBuf, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let folder = BUILT.get_or_init(|| {
@@ -168,18 +186,18 @@ pub(crate) fn built(binary: &str) -> Result<PathBuf, String> {
         if !manifest.exists() {
             return Err("bench/peers is not here".into());
         }
-        eprintln!("building the peers …");
+        // Said outright: a setting of Cargo's, of whatever file or variable, may name another for this build.
+        let target = here().join("peers/target");
         let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(&manifest);
+        cargo.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(&manifest).arg("--target-dir").arg(&target);
         if !cfg!(debug_assertions) {
             cargo.arg("--release");
         }
-        // Their build is theirs: not in the folder that this one may be told to build in.
-        let status = cargo.env_remove("CARGO_TARGET_DIR").status().map_err(|error| format!("cargo: {error}"))?;
+        let status = cargo.status().map_err(|error| format!("cargo: {error}"))?;
         if !status.success() {
             return Err(format!("the peers could not be built: {status}"));
         }
-        Ok(here().join("peers/target").join(if cfg!(debug_assertions) { "debug" } else { "release" }))
+        Ok(target.join(if cfg!(debug_assertions) { "debug" } else { "release" }))
     });
     folder.clone().map(|folder| folder.join(binary))
 }
@@ -193,7 +211,6 @@ pub(crate) fn installed() -> Result<PathBuf, String> {
             return Err(NO_NODE.into());
         }
         if !folder.join("node_modules").exists() {
-            eprintln!("installing equinox-js …");
             let npm = Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&folder).status();
             if !npm.map_err(|error| format!("npm: {error}"))?.success() {
                 return Err("npm could not install equinox-js".into());

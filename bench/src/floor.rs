@@ -20,7 +20,7 @@ pub(crate) async fn contend(ground: &Ground, task: Task) -> Result<(), Fault> {
             for row in rows {
                 let cannot = match row.as_str() {
                     "thousand" => Some("100 items a transaction"),
-                    "feed" | "idle" | "index" | "idle-index" => Some("no feed"),
+                    "feed" | "idle" | "consumer" | "index" | "idle-index" => Some("no feed"),
                     _ => None,
                 };
                 say(&match cannot {

@@ -8,7 +8,10 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use fencepost::testing::Meter;
 use fencepost::{Engine, Error, Result, Store, Units};
+use fencepost_contest::{KEY, REGION};
 use tokio::sync::oneshot;
+
+use crate::asked::Asked;
 
 #[derive(clap::Args, Clone, Default)]
 pub(crate) struct Place {
@@ -69,18 +72,19 @@ impl Ground {
 
     /// A store with tables of its own.
     pub(crate) async fn store(&self, table: &str, parameters: &str) -> Result<Opened> {
-        let meter = Meter::new(aws_smithy_http_client::Builder::new().build_http());
+        let asked = Asked::new(aws_smithy_http_client::Builder::new().build_http());
+        let meter = Meter::new(asked.http_client());
         let store = self.open(table, parameters, meter.http_client()).await?;
         meter.take();
-        Ok(Opened { store, meter })
+        Ok(Opened { store, meter, asked })
     }
 
     /// A store by this connector, without a meter between.
     pub(crate) async fn open(&self, table: &str, parameters: &str, http: SharedHttpClient) -> Result<Store> {
         let config = SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
-            .credentials_provider(SharedCredentialsProvider::new(Credentials::from_keys("any", "any", None)))
-            .region(Region::new("us-east-1"))
+            .credentials_provider(SharedCredentialsProvider::new(Credentials::from_keys(KEY, KEY, None)))
+            .region(Region::new(REGION))
             .build();
         let url = format!("{}/{table}?{parameters}", self.endpoint);
         Store::builder(&url)?.sdk_config(config).http_client(http).create(true).open().await
@@ -90,12 +94,19 @@ impl Ground {
 pub(crate) struct Opened {
     pub(crate) store: Store,
     pub(crate) meter: Meter,
+    pub(crate) asked: Asked,
 }
 
 impl Opened {
+    /// Forgets what was consumed.
+    pub(crate) fn begin(&self) {
+        self.meter.take();
+        self.asked.take();
+    }
+
     /// What this consumes, and what it comes to.
     pub(crate) async fn measured<T>(&self, work: impl Future<Output = Result<T>>) -> Result<(T, Units)> {
-        self.meter.take();
+        self.begin();
         let done = work.await?;
         Ok((done, self.meter.take()))
     }

@@ -1,20 +1,18 @@
-//! What an append and a load come to as a stream grows, and as the store does: units, which must not grow, and time.
+//! What an append and a load come to as a stream grows: units, which must not grow, and time. `filled` does the same as the store does.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fencepost::{Error, Event, Expect, LoadOptions, Reason, Result, Step, Store, StreamName, Units};
-use fencepost_contest::{Grown, Task, body};
-use futures::future::try_join_all;
+use fencepost::{Error, Reason, Result, Units};
+use fencepost_contest::{Grown, Task};
 use serde_json::{Value, json};
 
 use crate::Done;
-use crate::bare::Bare;
-use crate::contenders::{BARE, CONTENDERS, Contender, LEDGER, run as run_id};
+use crate::contenders::{BARE, CONTENDERS, Contender, LEDGER};
 use crate::document::Page;
+use crate::filled::{self, APPEND, Filled, LOAD};
 use crate::ground::{self, Ground};
 use crate::plot::{Axis, Line, Plot};
-use crate::report::{Report, cell, median};
+use crate::report::{Report, cell, claim};
 use crate::units::left_out;
 
 #[derive(clap::Args, Clone)]
@@ -32,10 +30,15 @@ pub(crate) struct Args {
     seconds: u64,
     /// Only our own layouts: builds no other crates.
     #[arg(long)]
-    without_peers: bool,
+    pub(crate) without_peers: bool,
 }
 
 impl Args {
+    /// As on a command line.
+    pub(crate) fn words(&self) -> String {
+        format!("growth --stream {} --store {} --seconds {}", self.stream, self.store, self.seconds)
+    }
+
     /// Everybody, and as far as it is to be shown.
     pub(crate) fn is_whole(&self) -> bool {
         !self.without_peers && self.stream >= 100_000 && self.store >= 1_000_000 && self.seconds >= OTHERS_SECONDS
@@ -52,13 +55,13 @@ fn lengths(most: u64) -> Vec<u64> {
 }
 
 pub(crate) async fn run(args: &Args) -> Result<Done> {
-    let (mut found, mut notes): (Vec<(&'static str, Vec<Grown>)>, Vec<String>) = Default::default();
+    let (mut found, mut missing): (Vec<(&'static str, Vec<Grown>)>, Vec<String>) = Default::default();
     for contender in CONTENDERS.iter().filter(|contender| contender.grows() && !(args.without_peers && contender.is_peer())) {
         // An engine of its own: one holds a day of stream records in memory, and some leave many.
         let ground = Ground::new(&args.ground).await?;
         // What it told before it stopped is kept.
         let (grown, ended) = stream(contender, args, &ground).await;
-        notes.extend(ended.err().map(|why| left_out(contender, &why)));
+        missing.extend(ended.err().map(|why| left_out(contender, &why)));
         if !grown.is_empty() {
             found.push((contender.name, grown));
         }
@@ -90,15 +93,40 @@ pub(crate) async fn run(args: &Args) -> Result<Done> {
         });
     }
     let folder = tempfile::tempdir().map_err(|error| Error::unavailable(Reason::Unreachable, error.to_string()))?;
-    let (report, more) = store(args, &Ground::with_room(&args.ground, folder.path()).await?).await?;
-    reports.push(report);
-    plots.extend(more);
+    let sizes: Vec<u64> = lengths(args.store).into_iter().filter(|size| *size >= 1_000).collect();
+    let filled = filled::run(&sizes, &Ground::with_room(&args.ground, folder.path()).await?).await?;
+    reports.push(filled.report());
+    plots.extend(filled.plots());
+    let ledgers = found.iter().find(|(who, _)| *who == LEDGER).map_or(&[][..], |(_, grown)| grown);
+    if let Some(last) = reports.last_mut() {
+        last.notes.extend(does_not_grow(ledgers, &filled));
+    }
     let who = found.iter().map(|(who, _)| *who).collect();
-    Ok(Done { page: Some(Page::Growth), who, reports, plots }.noting(notes))
+    Ok(Done { page: Some(Page::Growth), who, reports, plots, ..Done::default() }.without(missing))
+}
+
+/// An append of the ledger takes the same at every length of a stream and every size of the store, in each of the rounds; and a load the same at every
+/// size.
+fn does_not_grow(ledgers: &[Grown], filled: &Filled) -> Vec<String> {
+    let one = |units: &Units| units.write == 1.0 && units.read == 0.0 && units.requests == 1;
+    let at_lengths: Vec<Units> = ledgers.iter().filter_map(|grown| grown.most).collect();
+    let at_sizes = filled.most(LEDGER, APPEND);
+    let says = format!(
+        "in every round an append of the ledger in streams mode takes 1 write unit, none of read, and 1 request: at {} lengths of a stream and {} sizes of the store",
+        at_lengths.len(),
+        at_sizes.len()
+    );
+    let all_told = at_lengths.len() == ledgers.len() && !at_sizes.is_empty();
+    let loads = filled.most(LEDGER, LOAD);
+    let same = loads.iter().all(|load| Some(load) == loads.first());
+    vec![
+        claim(&says, all_told && at_lengths.iter().chain(&at_sizes).all(one)),
+        claim(&format!("a load of 100 events takes the same at {} sizes of the store", loads.len()), same),
+    ]
 }
 
 /// For a picture: a unit of write costs as much as five of read.
-fn weight(units: Units) -> f64 {
+pub(crate) fn weight(units: Units) -> f64 {
     units.read + 5.0 * units.write
 }
 
@@ -126,9 +154,10 @@ async fn stream(contender: &'static Contender, args: &Args, ground: &Ground) -> 
     tokio::task::spawn_blocking(grow).await.unwrap_or_else(|error| (Vec::new(), Err(error.to_string())))
 }
 
-fn shown((units, microseconds): (Units, f64)) -> Value {
-    let (Units { write, read, .. }, ms) = (units, microseconds / 1e3);
-    cell(format!("{} · {ms:.2} ms", parts(units)), json!({ "write": write, "read": read, "ms": ms }))
+pub(crate) fn shown((units, microseconds): (Units, f64)) -> Value {
+    let (Units { write, read, requests }, ms) = (units, microseconds / 1e3);
+    let figures = json!({ "write": write, "read": read, "requests": requests, "ms": ms });
+    cell(format!("{}, {requests} req · {ms:.2} ms", parts(units)), figures)
 }
 
 fn of_streams(title: &str, found: &[(&'static str, Vec<Grown>)], args: &Args, pick: impl Fn(&Grown) -> Option<(Units, f64)>) -> Report {
@@ -148,7 +177,7 @@ fn of_streams(title: &str, found: &[(&'static str, Vec<Grown>)], args: &Args, pi
         grown.iter().filter_map(|at| Some(format!("{name}, at {} events: {}", at.length, at.says.as_ref()?))).next()
     };
     let notes = found.iter().filter_map(says).collect();
-    Report::new(&columns, found.iter().map(row).collect()).titled(&format!("{title}: units · time")).with_notes(notes)
+    Report::new(&columns, found.iter().map(row).collect()).titled(&format!("{title}: units, requests · time")).with_notes(notes)
 }
 
 fn lines(found: &[(&'static str, Vec<Grown>)], pick: impl Fn(&Grown) -> Option<f64>) -> Vec<Line> {
@@ -159,136 +188,25 @@ fn lines(found: &[(&'static str, Vec<Grown>)], pick: impl Fn(&Grown) -> Option<f
     found.iter().map(line).collect()
 }
 
-/// Events of a stream of the filled store.
-const EACH: u64 = 100;
-/// Streams that are loaded at once.
-const AT_ONCE: u64 = 16;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-type Cell = (Units, f64);
-
-/// The ledger and the bare SDK: filled in bulk the shortest way, measured over HTTP.
-async fn store(args: &Args, ground: &Ground) -> Result<(Report, Vec<Plot>)> {
-    let sizes: Vec<u64> = lengths(args.store).into_iter().filter(|size| *size >= 1_000).collect();
-    let table = format!("filled-{}", run_id());
-    let measured = ground.store(&table, "feed=streams").await?;
-    let shortcut = match ground.shortcut() {
-        Some(http) => ground.open(&table, "feed=streams", http).await?,
-        None => measured.store.clone(),
-    };
-    let meter = fencepost::testing::Meter::new(aws_smithy_http_client::Builder::new().build_http());
-    let bare_table = format!("bare-{table}");
-    let bare = Bare::by(meter.http_client(), Some(ground.endpoint()), &bare_table);
-    let bulk = ground.shortcut().map_or_else(|| bare.clone(), |http| Bare::by(http, None, &bare_table));
-    bulk.create().await;
-    let (mut found, mut filled): (BTreeMap<(&str, &str), Vec<Cell>>, u64) = (BTreeMap::new(), 0);
-    for size in &sizes {
-        let began = Instant::now();
-        fill(&shortcut, &bulk, filled / EACH, size / EACH).await?;
-        filled = *size;
-        eprintln!("{size} events in the store, after {:.0} s", began.elapsed().as_secs_f64());
-        let middle = name(size / EACH / 2);
-        let streams = measured.store.streams();
-        let (mut ours, mut theirs) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-        for round in 0..15 {
-            let fresh = format!("fresh-{size}-{round}");
-            let stream = StreamName::new(&fresh)?;
-            let timed = timed(measured.measured(streams.append(&stream, Step::new([event(round)?]).expect(Expect::None)))).await?;
-            ours[0].push(timed);
-            let stream = StreamName::new(&middle)?;
-            ours[1].push(self::timed(measured.measured(streams.load(&stream, LoadOptions::default()))).await?);
-            let floor = async |work: std::pin::Pin<Box<dyn Future<Output = ()> + '_>>| {
-                meter.take();
-                let began = Instant::now();
-                work.await;
-                (meter.take(), began.elapsed().as_secs_f64() * 1e6)
-            };
-            theirs[0].push(floor(Box::pin(bare.put(&fresh, 1, &body(round)))).await);
-            theirs[1].push(floor(Box::pin(async { assert_eq!(bare.since(&middle, 0).await, EACH) })).await);
+    #[test]
+    fn an_append_that_takes_more_in_any_round_at_any_length_or_size_is_a_failure() {
+        let one = Units { write: 1.0, read: 0.0, requests: 1 };
+        let grown = |most: Option<Units>| Grown { length: 1, append: Some((one, 1.0)), load: None, most, says: None };
+        let filled = |rounds: [Units; 2]| {
+            let cells = rounds.into_iter().map(|units| (units, 1.0)).collect::<Vec<_>>();
+            Filled::of(vec![1_000], [((LEDGER, APPEND), vec![cells.clone()]), ((LEDGER, LOAD), vec![cells])])
+        };
+        let broken = |grown: &[Grown], filled: &Filled| does_not_grow(grown, filled)[0].starts_with(crate::report::BROKEN);
+        assert!(!broken(&[grown(Some(one)), grown(Some(one))], &filled([one, one])));
+        for other in [Units { write: 2.0, ..one }, Units { read: 0.5, ..one }, Units { requests: 2, ..one }] {
+            assert!(broken(&[grown(Some(one)), grown(Some(other))], &filled([one, one])));
+            // Not in the last round alone.
+            assert!(broken(&[grown(Some(one))], &filled([other, one])));
         }
-        for (who, [append, load]) in [(LEDGER, ours), (BARE, theirs)] {
-            found.entry((who, "append")).or_default().push(middle_of(append));
-            found.entry((who, "load 100")).or_default().push(middle_of(load));
-        }
+        assert!(broken(&[grown(Some(one)), grown(None)], &filled([one, one])), "one that was not told does not hold");
     }
-    let heads: Vec<String> = sizes.iter().map(|size| crate::plot::number(&(*size as f64))).collect();
-    let columns: Vec<&str> = std::iter::once("").chain(heads.iter().map(String::as_str)).collect();
-    let rows = found.iter().map(|((who, what), cells)| {
-        let cells = cells.iter().map(|cell| shown(*cell));
-        std::iter::once(json!(format!("{who}: {what}"))).chain(cells).collect()
-    });
-    let note = "an append here begins a stream".to_owned();
-    let report = Report::new(&columns, rows.collect()).titled("append and load as the store grows: units · time").with_notes(vec![note]);
-    let lines = |of: fn(&Cell) -> f64| {
-        let line = |((who, what), cells): (&(&'static str, &'static str), &Vec<Cell>)| Line {
-            name: if *who == BARE {
-                if *what == "append" { "bare SDK: append" } else { "bare SDK: load 100" }
-            } else if *what == "append" {
-                "ledger: append"
-            } else {
-                "ledger: load 100"
-            },
-            points: sizes.iter().map(|size| *size as f64).zip(cells.iter().map(of)).collect(),
-        };
-        found.iter().map(line).collect::<Vec<_>>()
-    };
-    let x = || Axis("events in the store");
-    let plots = vec![
-        Plot {
-            file: "growth-store-units".into(),
-            title: "Units as the store grows",
-            x: x(),
-            y: Axis("units of read, those of write five times"),
-            lines: lines(|cell| weight(cell.0)),
-        },
-        Plot {
-            file: "growth-store-time".into(),
-            title: "Time as the store grows",
-            x: x(),
-            y: Axis("milliseconds"),
-            lines: lines(|cell| cell.1 / 1e3),
-        },
-    ];
-    Ok((report, plots))
-}
-
-fn event(n: u64) -> Result<Event> {
-    Event::new("OrderPlaced", body(n))
-}
-
-fn name(stream: u64) -> String {
-    format!("filled-{stream}")
-}
-
-/// Streams from this to that, one event a commit, many at once.
-async fn fill(store: &Store, bare: &Bare, from: u64, to: u64) -> Result<()> {
-    let fill = |writer: u64| {
-        let (store, bare) = (store.clone(), bare.clone());
-        let work = async move {
-            let streams = store.streams();
-            for stream in (from..to).filter(|stream| stream % AT_ONCE == writer) {
-                let stream_name = StreamName::new(name(stream))?;
-                for n in 0..EACH {
-                    streams.append(&stream_name, Step::new([event(stream * EACH + n)?])).await?;
-                }
-                bare.fill(&name(stream), EACH, |n| body(stream * EACH + n)).await;
-            }
-            Ok::<_, Error>(())
-        };
-        let joined = tokio::spawn(work);
-        async { joined.await.map_err(|error| Error::unavailable(Reason::Rejected, error.to_string()))? }
-    };
-    try_join_all((0..AT_ONCE).map(fill)).await?;
-    Ok(())
-}
-
-async fn timed<T>(work: impl Future<Output = Result<(T, Units)>>) -> Result<Cell> {
-    let began = Instant::now();
-    let (_, units) = work.await?;
-    Ok((units, began.elapsed().as_secs_f64() * 1e6))
-}
-
-/// Units of the last, which are those of all, and the median of the times.
-fn middle_of(cells: Vec<Cell>) -> Cell {
-    let units = cells.last().map(|cell| cell.0).unwrap_or_default();
-    (units, median(cells.into_iter().map(|cell| cell.1).collect()))
 }

@@ -1,12 +1,16 @@
 //! Benchmarks: what the store costs and how fast it is beside its peers and the bare SDK, how fast feeds catch up, and what a long replay holds
 //! in memory.
 
+mod asked;
 mod bare;
+mod beaten;
 mod catch_up;
+mod claims;
 mod contend;
 mod contenders;
 mod decides;
 mod document;
+mod filled;
 mod floor;
 mod ground;
 mod growth;
@@ -20,7 +24,7 @@ mod speed;
 mod units;
 mod work;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
@@ -89,7 +93,7 @@ impl Feeds {
         let catch_up = told::<catch_up::Args>(small(&["--events", "300", "--rounds", "1"]));
         let replay = told::<replay::Args>(small(&["--events", "2500", "--commit", "1000"]));
         let reports = vec![catch_up::run(&catch_up).await?.titled("catching up, in one process"), replay::run(&replay).await?];
-        Ok(Done { page: Some(Page::Feeds), who: Vec::new(), reports, plots: Vec::new() })
+        Ok(Done { page: Some(Page::Feeds), reports, ..Done::default() })
     }
 }
 
@@ -112,21 +116,29 @@ struct All {
     quick: bool,
 }
 
-/// What one of them found: the page that it is written to, if any; who was measured; its tables; its pictures.
+/// What one of them found: the page that it is written to, if any; who was measured, and who was not or not to the end, and why; its tables; its
+/// pictures.
+#[derive(Default)]
 struct Done {
     page: Option<Page>,
     who: Vec<&'static str>,
+    left_out: Vec<String>,
     reports: Vec<Report>,
     plots: Vec<Plot>,
 }
 
 impl Done {
     /// With these below its last table.
-    fn noting(mut self, notes: Vec<String>) -> Self {
+    fn noting(mut self, notes: impl IntoIterator<Item = String>) -> Self {
         if let Some(last) = self.reports.last_mut() {
             last.notes.extend(notes);
         }
         self
+    }
+
+    /// Without these, and with that said below its last table.
+    fn without(self, left_out: Vec<String>) -> Self {
+        Done { left_out: left_out.clone(), ..self }.noting(left_out)
     }
 }
 
@@ -158,23 +170,43 @@ impl What {
         }
     }
 
-    fn is_elsewhere(&self) -> bool {
-        let place = match self {
-            What::Units(args) => &args.ground,
-            What::Speed(args) => &args.ground,
-            What::Growth(args) => &args.ground,
-            _ => return false,
+    fn place(&self) -> Option<&ground::Place> {
+        match self {
+            What::Units(args) => Some(&args.ground),
+            What::Speed(args) => Some(&args.ground),
+            What::Growth(args) => Some(&args.ground),
+            _ => None,
+        }
+    }
+
+    fn wants_peers(&self) -> bool {
+        match self {
+            What::Units(args) => !args.without_peers,
+            What::Speed(args) => !args.without_peers,
+            What::Growth(args) => !args.without_peers,
+            _ => false,
+        }
+    }
+
+    /// What it takes to do this again, for a page that tells how it was made.
+    fn words(&self) -> Vec<String> {
+        let words = match self {
+            What::Units(args) => args.words(),
+            What::Speed(args) => args.words(),
+            What::Growth(args) => args.words(),
+            What::Feeds(Feeds { quick }) => format!("feeds{}", if *quick { " --quick" } else { "" }),
+            _ => String::new(),
         };
-        place.endpoint.is_some()
+        let endpoint = self.place().and_then(|place| place.endpoint.clone());
+        let peers = self.place().is_some() && !self.wants_peers();
+        let more = [endpoint.map(|endpoint| format!("--endpoint {endpoint}")), peers.then(|| "--without-peers".to_owned())];
+        std::iter::once(words).chain(more.into_iter().flatten()).collect()
     }
 
     async fn run(self, write: bool) -> Result<Done, Fault> {
-        let alone = |report| Done { page: None, who: Vec::new(), reports: vec![report], plots: Vec::new() };
+        let alone = |report| Done { reports: vec![report], ..Done::default() };
         Ok(match self {
-            What::Units(args) => {
-                let units::Ran { reports, who } = units::run(&args).await?;
-                Done { page: Some(Page::Units), who, reports, plots: Vec::new() }
-            }
+            What::Units(args) => units::run(&args).await?,
             What::Speed(args) => speed::run(&args).await?,
             What::Growth(args) => growth::run(&args).await?,
             What::Feeds(args) => args.run().await?,
@@ -201,18 +233,29 @@ async fn main() -> Result<(), Fault> {
             "only what everybody did in full is written into this repository: leave out what makes it less, or give --into FOLDER".into()
         );
     }
-    let mut all = Vec::new();
+    // Before any clock begins, and before an hour is spent on what could not be written.
+    let missing = if what.iter().any(What::wants_peers) { contenders::made_ready() } else { Vec::new() };
+    if write {
+        document::allowed(into.as_deref(), &missing)?;
+    }
+    let (mut all, mut left_out) = (Vec::new(), Vec::new());
     for what in what {
-        let (began, elsewhere) = (Instant::now(), what.is_elsewhere());
+        let (began, elsewhere, mut words) = (Instant::now(), what.place().is_some_and(|place| place.endpoint.is_some()), what.words());
+        words.extend(["--write".to_owned()]);
+        words.extend(into.as_ref().map(|into| format!("--into {}", into.display())));
         let done = what.run(write).await?;
         // Each as soon as it is there: the next may take long.
-        if let (Some(page), true) = (done.page, write) {
-            let told = Told { who: &done.who, elsewhere, took: began.elapsed() };
-            document::write(into.as_deref().map(Path::new), page, &told, &done.reports, &done.plots)?;
+        if let (Some(page), true) = (done.page, write && document::allowed(into.as_deref(), &done.left_out).is_ok()) {
+            let told = Told { who: &done.who, elsewhere, took: began.elapsed(), words: &words };
+            document::write(into.as_deref(), page, &told, &done.reports, &done.plots)?;
         }
+        left_out.extend(done.left_out);
         all.extend(done.reports);
     }
     println!("{}", report::print(&all, output));
+    if write {
+        document::allowed(into.as_deref(), &left_out)?;
+    }
     let broken = all.iter().flat_map(|report| &report.notes).filter(|note| note.starts_with(BROKEN)).count();
     if broken > 0 { Err(format!("{broken} of what it must show does not hold").into()) } else { Ok(()) }
 }

@@ -1,9 +1,11 @@
 //! Each row's work on each of our layouts, through the public API, by a process that has been running for a while.
 
-use std::time::Duration;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
 
+use fencepost::testing::Meter;
 use fencepost::{
-    Append, Checkpoint, Delivery, Error, Event, Expect, From, IndexOptions, LoadOptions, Query, Refused, Result, Snapshot, Step,
+    Append, Checkpoint, Delivery, Error, Event, Expect, From, Handed, IndexOptions, LoadOptions, Query, Refused, Result, Snapshot, Step,
     StreamName, Units,
 };
 use futures::StreamExt;
@@ -31,8 +33,13 @@ pub(crate) const LAYOUTS: &[Layout] = &[
     Layout { name: "reventless", parameters: "layout=reventless&partition=order&cross=customer", stream: "order:1" },
 ];
 
-/// How long an idle consumer is watched.
-const WATCHED: Duration = Duration::from_secs(10);
+/// How long something idle is watched: whole looks of a second, and whole renewals of a lease, every fourth of them.
+const WATCHED: Duration = Duration::from_secs(16);
+
+/// Rows that watch something idle, which takes nothing of the machine: all of them at once.
+pub(crate) fn is_watched(row: &str) -> bool {
+    ["idle", "consumer", "idle-index"].contains(&row)
+}
 
 impl Layout {
     /// Its name, as a table's.
@@ -55,9 +62,9 @@ impl Layout {
         let of = row.strip_prefix("append-").or(row.strip_prefix("load-")).unwrap_or(row);
         let table = format!("{}-{of}-{}", self.table(), run_id());
         let opened = ground.store(&table, self.parameters).await?;
-        let mut bench = Bench { layout: self, opened, note: None };
+        let mut bench = Bench { layout: self, opened, note: None, eventual: false };
         match bench.row(row, ground, &table).await {
-            Ok(units) => Ok(Row { eventual: self.is_eventual(), note: bench.note, ..Row::of(row, units) }),
+            Ok(units) => Ok(Row { eventual: bench.eventual, note: bench.note, ..Row::of(row, units) }),
             // Beyond what the layout holds, and said before any call.
             Err(Error::Refused(refused)) => Ok(Row::cannot(row, cannot(&refused))),
             Err(error) => Err(error),
@@ -86,6 +93,8 @@ struct Bench<'a> {
     opened: Opened,
     /// What the figures do not say.
     note: Option<String>,
+    /// Whether a read of what was measured was eventually consistent.
+    eventual: bool,
 }
 
 impl Bench<'_> {
@@ -133,6 +142,13 @@ impl Bench<'_> {
     }
 
     async fn row(&mut self, row: &str, ground: &Ground, table: &str) -> Result<Units> {
+        let units = self.work(row, ground, table).await?;
+        // Of what was measured, which each row does last.
+        self.eventual |= self.opened.asked.take();
+        Ok(units)
+    }
+
+    async fn work(&mut self, row: &str, ground: &Ground, table: &str) -> Result<Units> {
         match row {
             "append-1" => self.append(1).await,
             "append-100" => self.append(100).await,
@@ -145,9 +161,10 @@ impl Bench<'_> {
             "snapshot" => self.snapshot().await,
             "cold" | "warm" => self.decide(row == "warm").await,
             "conflict" => self.conflict(ground, table).await,
-            "feed" => Ok(self.feed().await?.0),
-            "index" => self.indexed().await,
+            "feed" => self.feed().await,
+            "index" => self.indexed(ground, table).await,
             "idle" => self.idle().await,
+            "consumer" => self.idle_consumer().await,
             "idle-index" => self.idle_index().await,
             other => Err(Refused::Unsupported { what: format!("row {other}"), remedy: "see work.rs".into() }.into()),
         }
@@ -254,24 +271,19 @@ impl Bench<'_> {
         Ok((events, last))
     }
 
-    /// What a consumer took for 32 new events, and the indexer before it, with its reads of DynamoDB Streams.
-    async fn feed(&self) -> Result<(Units, Units, u64)> {
+    /// What a subscription takes for 32 new events.
+    async fn feed(&self) -> Result<Units> {
         self.grow(0, 945).await?;
         self.index().await?;
         self.settle().await;
         let (_, before) = self.follow(From::Start).await?;
-        for at in 945..977 {
-            self.grow(at, at + 1).await?;
-        }
-        self.opened.meter.take();
+        self.grow(945, 977).await?;
         self.index().await?;
-        let reads = self.opened.meter.stream_reads();
-        let indexed = self.opened.meter.take();
         self.settle().await;
         let before = before.ok_or(Refused::Empty { what: "feed" })?;
         let ((events, _), units) = self.opened.measured(self.follow(From::Checkpoint(before))).await?;
         assert_eq!(events, 32);
-        Ok((units, indexed, reads))
+        Ok(units)
     }
 
     fn without_index(&self) -> Result<()> {
@@ -279,11 +291,33 @@ impl Bench<'_> {
         if self.opened.store.index().is_err() { Err(Refused::Unsupported { what: "indexer".into(), remedy }.into()) } else { Ok(()) }
     }
 
-    async fn indexed(&mut self) -> Result<Units> {
+    /// What an indexer takes for those 32, with its reads of DynamoDB Streams. It has been running for a while, as everybody's.
+    async fn indexed(&mut self, ground: &Ground, table: &str) -> Result<Units> {
         self.without_index()?;
-        let (_, indexed, reads) = self.feed().await?;
-        self.note = Some(format!("{reads} of Streams"));
-        Ok(indexed)
+        let indexer = ground.store(table, self.layout.parameters).await?;
+        let index = indexer.store.index()?;
+        let options = IndexOptions::default();
+        let mut run = std::pin::pin!(index.run(&options, &|_| ()));
+        self.grow(0, 945).await?;
+        watch(run.as_mut(), SETTLED).await;
+        // Nobody drives it meanwhile: it finds all 32 at once, as a batch of records that starts a Lambda.
+        self.grow(945, 977).await?;
+        indexer.begin();
+        let (began, mut units, mut reads, mut last) = (Instant::now(), Units::default(), 0, 0);
+        while began.elapsed() < SETTLED {
+            watch(run.as_mut(), SECOND / 50).await;
+            reads += indexer.meter.stream_reads();
+            let more = indexer.meter.take();
+            // What it asks of Streams when it is done, it asks when it is idle.
+            last = if more.requests > 0 { reads } else { last };
+            units += more;
+        }
+        self.note = Some(format!("{last} of Streams"));
+        self.eventual = indexer.asked.take();
+        // They are there: who follows finds them.
+        assert_eq!(self.follow(From::Start).await?.0, 977);
+        self.opened.begin();
+        Ok(units)
     }
 
     async fn idle_index(&mut self) -> Result<Units> {
@@ -292,33 +326,53 @@ impl Bench<'_> {
         self.index().await?;
         let index = self.opened.store.index()?;
         let options = IndexOptions::default();
-        let run = async { index.run(&options, &|_| ()).await };
-        let mut run = std::pin::pin!(run);
-        // Its pauses grow to their most first.
-        assert!(tokio::time::timeout(Duration::from_secs(3), &mut run).await.is_err(), "an indexer does not end");
-        self.opened.meter.take();
-        assert!(tokio::time::timeout(WATCHED, &mut run).await.is_err(), "an indexer does not end");
+        let mut run = std::pin::pin!(index.run(&options, &|_| ()));
+        self.until(run.as_mut(), SECOND, |meter| meter.stream_reads() > 0).await;
+        watch(run.as_mut(), WATCHED).await;
         let reads = self.opened.meter.stream_reads();
-        let (hour, units) = (hours(), by_hour(self.opened.meter.take()));
-        self.note = Some(format!("{} of Streams", (reads as f64 * hour).round()));
-        Ok(units)
+        self.note = Some(format!("{} of Streams", (reads as f64 * hours()).round()));
+        Ok(by_hour(self.opened.meter.take()))
     }
 
     async fn idle(&self) -> Result<Units> {
         self.grow(0, 10).await?;
         self.index().await?;
         let mut feed = self.opened.store.feed()?.subscribe(From::Now, Query::all());
-        // Its pauses grow to their most first.
-        let settle = tokio::time::timeout(Duration::from_secs(3), async { while feed.next().await.is_some() {} });
-        assert!(settle.await.is_err(), "a feed does not end");
-        let watch = async {
-            let watched = tokio::time::timeout(WATCHED, async { while feed.next().await.is_some() {} });
-            assert!(watched.await.is_err(), "a feed does not end");
-            Ok(())
-        };
-        let ((), units) = self.opened.measured(watch).await?;
-        Ok(by_hour(units))
+        let mut follow = std::pin::pin!(async { while feed.next().await.is_some() {} });
+        self.until(follow.as_mut(), SECOND, |meter| meter.take().requests > 0).await;
+        watch(follow.as_mut(), WATCHED).await;
+        Ok(by_hour(self.opened.meter.take()))
     }
+
+    async fn idle_consumer(&self) -> Result<Units> {
+        self.grow(0, 10).await?;
+        self.index().await?;
+        let consumer = self.opened.store.consumer("idle")?;
+        let mut run = std::pin::pin!(consumer.run(async |_: Handed| Ok::<_, String>(())));
+        self.until(run.as_mut(), 4 * SECOND, |meter| meter.take().write > 0.0).await;
+        watch(run.as_mut(), WATCHED).await;
+        Ok(by_hour(self.opened.meter.take()))
+    }
+
+    /// Until its pauses are as long as they grow, and half a pause behind a sign of life, so that no sign is at the edge of what is counted next.
+    async fn until<F: Future>(&self, mut idle: Pin<&mut F>, between: Duration, sign: impl Fn(&Meter) -> bool) {
+        watch(idle.as_mut(), SETTLED).await;
+        self.opened.begin();
+        while !sign(&self.opened.meter) {
+            watch(idle.as_mut(), SECOND / 20).await;
+        }
+        watch(idle.as_mut(), between / 2).await;
+        self.opened.begin();
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+/// After this a feed or an indexer has found what there was, and its pauses have grown to their most.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// Lets it run for so long.
+async fn watch<F: Future>(idle: Pin<&mut F>, lasts: Duration) {
+    assert!(tokio::time::timeout(lasts, idle).await.is_err(), "what is idle does not end");
 }
 
 /// How many times an hour is what is watched.

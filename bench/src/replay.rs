@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use fencepost::{Append, Consumer, Engine, Event, Handed, IndexOptions, Result, Store};
+use fencepost_contest::{KEY, REGION};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -178,8 +179,8 @@ impl Started {
     fn new(args: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         // A served engine takes any credentials, but the SDK wants some.
-        command.args(["process"]).args(args).env("AWS_ACCESS_KEY_ID", "any").env("AWS_SECRET_ACCESS_KEY", "any");
-        command.env("AWS_REGION", "us-east-1").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["process"]).args(args).env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", KEY);
+        command.env("AWS_REGION", REGION).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(command.spawn().expect("it starts"))
     }
     /// The first line that it prints; none where it ends without.

@@ -3,6 +3,7 @@
 //! within a turn: of times, so that less is better.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use crate::ground::{self, Ground};
 use crate::plot::{Axis, Line, Plot};
 use crate::report::{BROKEN, Report, cell, claim, median};
 use crate::units::left_out;
-use crate::{Done, overhead};
+use crate::{Done, beaten, overhead};
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
@@ -37,10 +38,17 @@ pub(crate) struct Args {
     scenarios: Vec<Scenario>,
     /// Only our own layouts: builds no other crates.
     #[arg(long)]
-    without_peers: bool,
+    pub(crate) without_peers: bool,
 }
 
 impl Args {
+    /// As on a command line.
+    pub(crate) fn words(&self) -> String {
+        let writers: Vec<String> = self.writers.iter().map(usize::to_string).collect();
+        let words = format!("speed --rounds {} --milliseconds {} --writers {}", self.rounds, self.milliseconds, writers.join(","));
+        self.scenarios.iter().fold(words, |words, scenario| format!("{words} --scenario {scenario}"))
+    }
+
     /// Everybody, at every number of writers, in every scenario, often enough.
     pub(crate) fn is_whole(&self) -> bool {
         let usual = [1, 16, 64].iter().all(|writers| self.writers.contains(writers));
@@ -49,10 +57,10 @@ impl Args {
 }
 
 /// What the store may add to the bare SDK at one writer.
-const OVERHEAD: f64 = 1.15;
+pub(crate) const OVERHEAD: f64 = 1.15;
 
 /// By scenario, writers and contender: a run for each round in which it came through.
-type Runs = BTreeMap<(Scenario, usize, &'static str), Vec<Option<Timed>>>;
+pub(crate) type Runs = BTreeMap<(Scenario, usize, &'static str), Vec<Option<Timed>>>;
 
 fn contenders(args: &Args) -> impl Iterator<Item = &'static Contender> {
     let without_peers = args.without_peers;
@@ -65,18 +73,27 @@ fn table(contender: &Contender) -> String {
 
 pub(crate) async fn run(args: &Args) -> Result<Done> {
     let ground = Ground::new(&args.ground).await?;
-    let (endpoint, asked) = (ground.endpoint().to_owned(), args.clone());
+    let (asked, runtime) = (args.clone(), tokio::runtime::Handle::current());
     let done = tokio::task::spawn_blocking(move || {
-        let args = asked;
-        let (mut present, mut notes) = (Vec::new(), Vec::new());
+        let (args, endpoint) = (asked, ground.endpoint());
+        let (mut present, mut missing) = (Vec::new(), Vec::new());
         for contender in contenders(&args) {
-            match contender.lines::<Value>(&endpoint, &Task::Prepare(table(contender))) {
-                Ok(_) => present.push(contender),
-                Err(why) => notes.push(left_out(contender, &why)),
+            match prepare(contender, endpoint) {
+                Ok(()) => present.push(contender),
+                Err(why) => missing.push(left_out(contender, &why)),
             }
         }
-        let runs = race(&args, &present, &endpoint);
-        let start = (!args.without_peers).then(|| start(&args, &present, &endpoint, &runs));
+        let runs = race(&args, &present, |contender, speed| {
+            // An engine of ours is a new one for every turn: it keeps the token of each transaction for ten minutes and goes through them with the
+            // next, so that whoever came later would pay for those before.
+            if args.ground.endpoint.is_some() {
+                return contender.lines(endpoint, &Task::Speed(speed));
+            }
+            let fresh = runtime.block_on(Ground::new(&args.ground)).map_err(|error| error.to_string())?;
+            prepare(contender, fresh.endpoint())?;
+            contender.lines(fresh.endpoint(), &Task::Speed(speed))
+        });
+        let start = (!args.without_peers).then(|| start(&args, &present, endpoint, &runs));
         let mut reports = tables(&args, &present, &runs);
         reports.extend(start);
         // What umadb wrote is in a folder of this machine.
@@ -84,7 +101,8 @@ pub(crate) async fn run(args: &Args) -> Result<Done> {
             let _ = std::fs::remove_dir_all(std::env::temp_dir().join(format!("{}.umadb", table(contender))));
         }
         let plots = plots(&args, &present, &runs);
-        Done { page: Some(Page::Speed), who: present.iter().map(|contender| contender.name).collect(), reports, plots }.noting(notes)
+        let who = present.iter().map(|contender| contender.name).collect();
+        Done { page: Some(Page::Speed), who, reports, plots, ..Done::default() }.without(missing)
     });
     let mut done = done.await.map_err(|error| fencepost::Error::unavailable(fencepost::Reason::Rejected, error.to_string()))?;
     // As many as a short run can have, and sixteen writers at the least.
@@ -95,7 +113,13 @@ pub(crate) async fn run(args: &Args) -> Result<Done> {
     Ok(done)
 }
 
-fn race(args: &Args, present: &[&'static Contender], endpoint: &str) -> Runs {
+fn prepare(contender: &Contender, endpoint: &str) -> std::result::Result<(), String> {
+    contender.lines::<Value>(endpoint, &Task::Prepare(table(contender))).map(drop)
+}
+
+type Turn = std::result::Result<Vec<Timed>, String>;
+
+fn race(args: &Args, present: &[&'static Contender], run_turn: impl Fn(&Contender, Speed) -> Turn) -> Runs {
     let (mut runs, mut run) = (Runs::new(), 0);
     let chosen = |scenario: &Scenario| args.scenarios.is_empty() || args.scenarios.contains(scenario);
     for scenario in Scenario::ALL.into_iter().filter(chosen) {
@@ -109,7 +133,7 @@ fn race(args: &Args, present: &[&'static Contender], endpoint: &str) -> Runs {
                 for contender in turn {
                     run += 1;
                     let speed = Speed { scenario, writers, lasts: Duration::from_millis(args.milliseconds), table: table(contender), run };
-                    let timed = contender.lines::<Timed>(endpoint, &Task::Speed(speed)).map_err(|why| eprintln!("{why}")).ok();
+                    let timed = run_turn(contender, speed).map_err(|why| eprintln!("{why}")).ok();
                     runs.entry((scenario, writers, contender.name)).or_default().push(timed.and_then(|mut lines| lines.pop()));
                 }
             }
@@ -128,14 +152,24 @@ fn middle(runs: &Runs, key: (Scenario, usize, &'static str), of: impl Fn(&Timed)
     (!found.is_empty()).then(|| median(found))
 }
 
-/// The time of one's operation to that of another's, of the same turns.
-fn ratio(runs: &Runs, (scenario, writers): (Scenario, usize), one: &'static str, other: &'static str) -> Option<f64> {
+/// The time of one's operation to that of another's, of the same turns. Who came to nothing in a turn, or not through it, was infinitely slow.
+pub(crate) fn ratio(runs: &Runs, (scenario, writers): (Scenario, usize), one: &'static str, other: &'static str) -> Option<f64> {
     let of = |name| runs.get(&(scenario, writers, name));
     let pairs = of(one)?.iter().zip(of(other)?);
-    let ratios = pairs.filter_map(|(one, other)| Some(per_second(other.as_ref()?) / per_second(one.as_ref()?)));
-    // Who came to nothing in a turn has no ratio there.
-    let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_normal()).collect();
+    let done = |turn: &Option<Timed>| turn.as_ref().map_or(0.0, per_second);
+    let ratios: Vec<f64> = pairs
+        .map(|(one, other)| match (done(one), done(other)) {
+            // Neither is ahead of the other.
+            (0.0, 0.0) => 1.0,
+            (one, other) => other / one,
+        })
+        .collect();
     (!ratios.is_empty()).then(|| median(ratios))
+}
+
+/// Nothing, where one of the two came to nothing.
+pub(crate) fn shown(ratio: f64) -> String {
+    if ratio.is_normal() { format!("{ratio:.2}") } else { "–".into() }
 }
 
 fn tables(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Report> {
@@ -153,9 +187,10 @@ fn tables(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Repor
                     let found = middle(runs, key, per_second).zip(middle(runs, key, |t| t.p50)).zip(middle(runs, key, |t| t.p99));
                     let Some(((ops, p50), p99)) = found else { return json!("failed") };
                     let ratio = ratio(runs, (scenario, *writers), contender.name, BARE);
-                    let beside = ratio.map_or(String::new(), |ratio| format!(" · {ratio:.2}"));
+                    let beside = ratio.map_or(String::new(), |ratio| format!(" · {}", shown(ratio)));
                     let (p50, p99) = (p50 / 1e3, p99 / 1e3);
-                    let figures = json!({ "per_second": ops, "p50_ms": p50, "p99_ms": p99, "time_to_bare": ratio });
+                    let figures =
+                        json!({ "per_second": ops, "p50_ms": p50, "p99_ms": p99, "time_to_bare": ratio.filter(|ratio| ratio.is_normal()) });
                     cell(format!("{ops:.0}/s · {p50:.2}/{p99:.2} ms{beside}"), figures)
                 };
                 std::iter::once(json!(contender.name)).chain(args.writers.iter().map(cell)).collect()
@@ -171,26 +206,30 @@ fn tables(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Repor
         };
         let failed = rows.iter().filter(|row| row.contains(&json!("failed")));
         let mut notes: Vec<String> = failed.map(|row| format!("{BROKEN}: {} comes through", row[0].as_str().unwrap_or_default())).collect();
-        // A short run says nothing about its ratio.
-        let beside = ratio(runs, (scenario, 1), LEDGER, BARE).filter(|_| scenario == Scenario::Disjoint && args.milliseconds >= 500);
+        notes.extend(beaten::by_failing(runs, scenario));
+        // A short run says nothing about its ratios.
+        let compared = if args.milliseconds >= 500 { &args.writers[..] } else { &[] };
+        let beside = ratio(runs, (scenario, 1), LEDGER, BARE).filter(|_| scenario == Scenario::Disjoint && !compared.is_empty());
         if let Some(ratio) = beside {
             let says = format!("at one writer an append takes at most {OVERHEAD} times the bare SDK's time, over HTTP: {ratio:.2}");
             notes.push(claim(&says, ratio <= OVERHEAD));
         }
+        notes.extend(beaten::beside_the_bare_sdk(runs, scenario, compared));
         reports.push(Report::new(&columns(""), rows).titled(title).with_notes(notes));
         let others = present.iter().filter(told).filter(|contender| contender.is_peer());
         let rows: Vec<Vec<Value>> = others
             .map(|peer| {
-                let cell =
-                    |writers: &usize| json!(ratio(runs, (scenario, *writers), LEDGER, peer.name).map(|r| (r * 100.0).round() / 100.0));
+                let cell = |writers: &usize| {
+                    let ratio = ratio(runs, (scenario, *writers), LEDGER, peer.name).filter(|ratio| ratio.is_normal());
+                    json!(ratio.map(|ratio| (ratio * 100.0).round() / 100.0))
+                };
                 std::iter::once(json!(peer.name)).chain(args.writers.iter().map(cell)).collect()
             })
             .collect();
         if !rows.is_empty() {
-            reports.push(
-                Report::new(&columns("beside"), rows)
-                    .titled(&format!("{scenario}: the time of an operation of the ledger in streams mode, beside the peer's")),
-            );
+            let title = format!("{scenario}: the time of an operation of the ledger in streams mode, beside the peer's");
+            let notes = beaten::beside_peers(runs, scenario, compared, present);
+            reports.push(Report::new(&columns("beside"), rows).titled(&title).with_notes(notes));
         }
     }
     reports
@@ -225,15 +264,10 @@ fn start(args: &Args, present: &[&'static Contender], endpoint: &str, runs: &Run
     let mut took: BTreeMap<&str, Vec<(f64, Timed)>> = BTreeMap::new();
     for round in 0..=args.rounds {
         for contender in present {
-            let Some(mut command) = small(contender, endpoint) else { continue };
-            let began = Instant::now();
-            let ran = command.stderr(Stdio::inherit()).output();
-            let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-            let said = ran.ok().filter(|ran| ran.status.success()).map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
-            let timed = said.and_then(|said| said.lines().find_map(|line| serde_json::from_str::<Timed>(line).ok()));
+            let Some(command) = small(contender, endpoint) else { continue };
             // The first of each reads its file from the disk.
-            if let (Some(timed), true) = (timed, round > 0) {
-                took.entry(contender.name).or_default().push((milliseconds, timed));
+            if let (Some((took_until, timed)), true) = (first_line(command), round > 0) {
+                took.entry(contender.name).or_default().push((took_until.as_secs_f64() * 1e3, timed));
             }
         }
     }
@@ -262,6 +296,19 @@ fn start(args: &Args, present: &[&'static Contender], endpoint: &str, runs: &Run
     Report::new(&columns, rows).titled("starting, size and memory").with_notes(notes)
 }
 
+/// How long it takes until it tells of its append, and what it tells; what it takes to end is not waited for by whoever starts it.
+fn first_line(mut command: Command) -> Option<(Duration, Timed)> {
+    let began = Instant::now();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().ok()?;
+    let mut told = None;
+    for line in BufReader::new(child.stdout.take()?).lines().map_while(std::result::Result::ok) {
+        let until = began.elapsed();
+        // To its end, so that it can go on to print; lines for people come before.
+        told = told.or_else(|| Some((until, serde_json::from_str(&line).ok()?)));
+    }
+    child.wait().is_ok_and(|status| status.success()).then_some(told)?
+}
+
 /// A program that appends one event and ends, where there is one.
 fn small(contender: &Contender, endpoint: &str) -> Option<Command> {
     let table = table(contender);
@@ -284,4 +331,21 @@ fn program(contender: &Contender) -> Option<PathBuf> {
         _ => return None,
     };
     contenders::built(name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_ends_with_the_first_line_of_json() {
+        let mut slow = Command::new("sh");
+        let line = serde_json::to_string(&fencepost_contest::first()).expect("plain");
+        slow.args(["-c", &format!("echo opened; echo '{line}'; sleep 1; echo '{line}'")]);
+        let (took, timed) = first_line(slow).expect("it tells");
+        assert!(took < Duration::from_millis(900) && timed.done == 1, "{took:?}");
+        let mut fails = Command::new("sh");
+        fails.args(["-c", &format!("echo '{line}'; exit 1")]);
+        assert!(first_line(fails).is_none());
+    }
 }

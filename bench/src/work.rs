@@ -31,12 +31,18 @@ pub(crate) const ROWS: &[Row] = &[
     row("warm", DECISIONS, "decide warm", "decide warm: nothing new, append 1"),
     row("conflict", DECISIONS, "lose, decide again", "lose to 1 event of another, decide again"),
     row("feed", DECISIONS, "feed, 32 of 977", "feed: 32 new events of a stream of 977"),
-    row("idle", DECISIONS, "feed, idle hour", "feed: an idle consumer, for an hour"),
+    row("idle", DECISIONS, "subscription, idle hour", "feed: a bare subscription that finds nothing new, for an hour"),
+    row(
+        "consumer",
+        DECISIONS,
+        "consumer, idle hour",
+        "the same by a consumer (`store.consumer`): its looks, and the lease that it renews and divides with others",
+    ),
     row(
         "index",
         DECISIONS,
         "indexer, those 32",
-        "what the indexer consumed for those 32 events, where the feed has one; calls of DynamoDB Streams are billed apart",
+        "what an indexer that has been running for a while consumes for those 32 events, where the feed has one; calls of DynamoDB Streams are billed apart",
     ),
     row(
         "idle-index",

@@ -135,10 +135,29 @@ fn growth_of_streams_and_of_the_store() {
     for length in ["1", "10"] {
         for who in ["ledger, streams", "bare SDK"] {
             let cell = &row(appends, who)[length];
-            assert_eq!((cell["write"].as_f64(), cell["read"].as_f64()), (Some(1.0), Some(0.0)), "{who}, {length}");
+            let figures = (cell["write"].as_f64(), cell["read"].as_f64(), cell["requests"].as_u64());
+            assert_eq!(figures, (Some(1.0), Some(0.0), Some(1)), "{who}, {length}");
         }
     }
     assert_eq!(found.len(), 3, "{found:?}");
+    let notes = found[2]["notes"].to_string();
+    assert!(
+        notes.contains("holds: in every round an append of the ledger") && notes.contains("at 2 lengths of a stream and 1 sizes"),
+        "{notes}"
+    );
+}
+
+/// What is idle is watched in real time: all of a layout's rows at once.
+#[test]
+fn an_idle_consumer_takes_more_than_a_bare_subscription() {
+    let who = "ledger, streams";
+    let found = tables(&["units", "--without-peers", "--who", who, "--row", "idle", "--row", "consumer"]);
+    let cells = row(table(&found, "decisions and feeds"), who);
+    let (bare, consumer) = (&cells["subscription, idle hour"], &cells["consumer, idle hour"]);
+    let of = |cell: &Value, figure: &str| cell[figure].as_f64().unwrap_or_else(|| panic!("{figure} in {cell}"));
+    // A look a second; and by default a renewal of the lease every three, of which sixteen seconds may see one more or less.
+    assert!(of(bare, "write") == 0.0 && (3_300.0..=3_900.0).contains(&of(bare, "requests")), "{cells}");
+    assert!((800.0..=1_400.0).contains(&of(consumer, "write")) && of(consumer, "read") > of(bare, "read"), "{cells}");
 }
 
 /// An engine in a process of its own, ended with this.
@@ -206,6 +225,15 @@ fn everything_is_written_where_it_is_told() {
         // Who ran, and nobody else; no peer has such feeds.
         assert!(text.contains("its embedded engine (dynoxide ") && !text.contains("dynamo-es"), "{text}");
         assert!(text.contains("without peers") || page == "feeds", "{text}");
+        // How to do it again: not what the whole of it would have been told.
+        let told = match page {
+            "units" => "-- units --row append-1 --row load-100",
+            "speed" => "-- speed --rounds 1 --milliseconds 50 --writers 1,2 --without-peers --write --into",
+            "growth" => "-- growth --stream 10 --store 1000 --seconds 180 --without-peers --write",
+            _ => "-- feeds --quick --write",
+        };
+        assert!(text.contains(told) && text.contains("aws-sdk-dynamodb 1."), "{text}");
+        assert!(!text.contains("cargo run --release"), "this is a debug build: {text}");
         for picture in text.lines().filter_map(|line| line.strip_prefix("![")?.split('(').nth(1)) {
             assert!(read(&format!("docs/src/measured/{}", picture.trim_end_matches(')'))).starts_with("<svg"), "{picture}");
         }

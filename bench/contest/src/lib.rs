@@ -12,6 +12,11 @@ use serde::{Deserialize, Serialize};
 /// Whatever a contender says went wrong.
 pub type Fault = Box<dyn std::error::Error + Send + Sync>;
 
+/// Where everybody says that they call, and with which key: an endpoint such as DynamoDB Local keeps tables apart by both.
+pub const REGION: &str = "us-east-1";
+/// The key, and its secret.
+pub const KEY: &str = "any";
+
 /// Bytes of a body.
 pub const BYTES: usize = 500;
 
@@ -231,6 +236,9 @@ pub struct Grown {
     pub append: Option<(Units, f64)>,
     /// One load of all, and its microseconds.
     pub load: Option<(Units, f64)>,
+    /// The most that an append took in any of its rounds, of each kind of unit and of requests.
+    #[serde(default)]
+    pub most: Option<Units>,
     /// Why there is none, or that it stopped here.
     pub says: Option<String>,
 }
@@ -310,6 +318,10 @@ pub trait Stream {
     fn load(&mut self) -> impl Future<Output = Result<u64, Fault>>;
     /// What was consumed since this was last asked.
     fn consumed(&mut self) -> Units;
+    /// What the figures of a load do not say.
+    fn says(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Grows an empty stream, and says what an append and a load come to at these lengths, the medians of five; stops when the time is over.
@@ -321,16 +333,16 @@ pub async fn grow(stream: &mut impl Stream, lengths: &[u64], lasts: Duration) ->
             there += 1;
             if began.elapsed() > lasts {
                 let says = Some(format!("stopped after {} s", lasts.as_secs()));
-                return say(&Grown { length: there, append: None, load: None, says });
+                return say(&Grown { length: there, append: None, load: None, most: None, says });
             }
         }
-        let (mut loads, mut appends, mut says) = (Vec::new(), Vec::new(), None);
+        let (mut loads, mut appends, mut short) = (Vec::new(), Vec::new(), None);
         for _ in 0..5 {
             stream.consumed();
             let started = Instant::now();
             let loaded = stream.load().await?;
             if loaded != there {
-                says = Some(format!("loads only {loaded} of {there}, and does not say so"));
+                short = Some(format!("loads only {loaded} of {there}, and does not say so"));
                 break;
             }
             loads.push((stream.consumed(), started.elapsed().as_secs_f64() * 1e6));
@@ -342,9 +354,15 @@ pub async fn grow(stream: &mut impl Stream, lengths: &[u64], lasts: Duration) ->
             there += 1;
             appends.push((stream.consumed(), started.elapsed().as_secs_f64() * 1e6));
         }
-        say(&Grown { length, append: middle(appends), load: middle(loads), says })?;
+        let (most, says) = (most(appends.iter().map(|(units, _)| *units)), short.or(stream.says()));
+        say(&Grown { length, append: middle(appends), load: middle(loads), most, says })?;
     }
     Ok(())
+}
+
+/// The most of each kind of unit and of requests: what rounds must not differ in is seen in any of them.
+pub fn most(of: impl Iterator<Item = Units>) -> Option<Units> {
+    of.reduce(|a, b| Units { read: a.read.max(b.read), write: a.write.max(b.write), requests: a.requests.max(b.requests) })
 }
 
 /// The one that half of them took longer than.

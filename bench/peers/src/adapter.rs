@@ -84,6 +84,10 @@ impl Peer for V5 {
         Ok(events.len() as u64)
     }
 
+    async fn load_paged(&mut self) -> Result<Option<(u64, &'static str)>, Fault> {
+        Ok(None)
+    }
+
     async fn load_from_snapshot(&mut self) -> Result<u64, Fault> {
         let (store, id) = self.0.as_ref().ok_or("not opened")?;
         let read = store.get_latest_snapshot_by_id(id).await.map_err(|error| error.to_string())?.ok_or("no head")?;
@@ -144,6 +148,10 @@ impl Peer for V3 {
         let since = usize::try_from(version)? + 1;
         let events = store.get_events_by_id_since_seq_nr(id, since).await.map_err(|error| error.to_string())?;
         Ok(events.len() as u64)
+    }
+
+    async fn load_paged(&mut self) -> Result<Option<(u64, &'static str)>, Fault> {
+        Ok(None)
     }
 
     async fn load_from_snapshot(&mut self) -> Result<u64, Fault> {

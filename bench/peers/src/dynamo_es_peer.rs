@@ -13,11 +13,14 @@ use fencepost_contest::Fault;
 
 use crate::Ground;
 
-/// The repository asks for an aggregate, and for no more of it than its type.
+/// The repository asks for an aggregate, and for no more of it than its type; a replay, for its events too.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Order;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Placed;
+struct Placed {
+    n: u64,
+    text: String,
+}
 
 impl DomainEvent for Placed {
     fn event_type(&self) -> String {
@@ -98,6 +101,19 @@ impl Peer for DynamoEs {
             _ => repository.get_last_events::<Order>(&self.id, usize::try_from(version)?).await,
         };
         Ok(events.map_err(|error| error.to_string())?.len() as u64)
+    }
+
+    // What its framework rebuilds an aggregate by asks for one page, and passes over that there are more (0.5.0, `query_events`). It has a call that
+    // reads all of them, for replays into views; the pages are of 200 events, unless one says otherwise.
+    async fn load_paged(&mut self) -> Result<Option<(u64, &'static str)>, Fault> {
+        let repository = self.repository.as_ref().ok_or("not opened")?;
+        let mut stream = repository.stream_events::<Order>(&self.id).await.map_err(|error| error.to_string())?;
+        let mut events = 0;
+        while let Some(event) = stream.next::<Order>(&[]).await {
+            event.map_err(|error| error.to_string())?;
+            events += 1;
+        }
+        Ok(Some((events, "by stream_events, for replays; get_events, which loads an aggregate, returns without a word only")))
     }
 
     async fn load_from_snapshot(&mut self) -> Result<u64, Fault> {

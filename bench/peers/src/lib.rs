@@ -7,10 +7,11 @@ pub mod peer;
 pub mod uma;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, StalledStreamProtectionConfig};
 use fencepost::Units;
 use fencepost::testing::Meter;
-use fencepost_contest::Fault;
+use fencepost_contest::{Fault, KEY, REGION};
 
 /// Where a peer is measured.
 pub struct Ground {
@@ -53,13 +54,16 @@ impl Ground {
     }
 }
 
-/// A client for an endpoint that checks no signatures.
+/// A client for an endpoint that checks no signatures, with the settings of everybody's: the store and the bare SDK switch off the SDK's own retries
+/// and its watch over slow answers, which cost each request some microseconds.
 pub fn client(endpoint: &str, http: aws_smithy_runtime_api::client::http::SharedHttpClient) -> Client {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .credentials_provider(Credentials::new("any", "any", None, None, "bench"))
-        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new(KEY, KEY, None, None, "bench"))
+        .region(Region::new(REGION))
         .endpoint_url(endpoint)
+        .retry_config(RetryConfig::disabled())
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
         .sleep_impl(aws_smithy_async::rt::sleep::TokioSleep::new())
         .http_client(http);
     Client::from_conf(config.build())

@@ -20,6 +20,8 @@ pub trait Peer: Default + Send + 'static {
     fn append(&mut self, version: u64, snapshot: Option<Value>) -> impl Future<Output = Result<bool, Fault>> + Send;
     /// Events behind `version`; how many.
     fn load(&mut self, version: u64) -> impl Future<Output = Result<u64, Fault>> + Send;
+    /// All events by a call that reads every page, where [`Peer::load`] stops at the first: how many, and what to say of it.
+    fn load_paged(&mut self) -> impl Future<Output = Result<Option<(u64, &'static str)>, Fault>> + Send;
     /// The snapshot and the events behind it; how many.
     async fn load_from_snapshot(&mut self) -> Result<u64, Fault>;
     /// A thousand events at once behind `version`; or why not, as it says when it is asked, or as its calls are made.
@@ -45,7 +47,7 @@ pub trait Peer: Default + Send + 'static {
         let cannot = |why: &str| Ok(Row::cannot(row, why));
         let length = match row {
             "two-tags" | "twenty" => return cannot("streams only"),
-            "feed" | "idle" | "index" | "idle-index" => return cannot("no feed"),
+            "feed" | "idle" | "consumer" | "index" | "idle-index" => return cannot("no feed"),
             "append-1" | "thousand" => 1,
             "append-10000" | "load-10000" => 10_000,
             "snapshot" => 97,
@@ -63,12 +65,16 @@ pub trait Peer: Default + Send + 'static {
             self.append(length, None).await?;
         }
         ground.taken();
+        let mut note = None;
         match row {
             "append-1" | "append-100" | "append-10000" => assert!(self.append(length, None).await?),
             "load-100" | "load-10000" => {
                 let loaded = self.load(0).await?;
                 if loaded != length {
-                    return cannot(&format!("loads only {loaded} of them, and does not say so"));
+                    ground.taken();
+                    let paged = self.load_paged().await?.filter(|(paged, _)| *paged == length);
+                    let Some((_, says)) = paged else { return cannot(&format!("loads only {loaded} of them, and does not say so")) };
+                    note = Some(format!("{says} {loaded}"));
                 }
             }
             "thousand" => {
@@ -94,7 +100,7 @@ pub trait Peer: Default + Send + 'static {
             "snapshot" | "warm" | "conflict" => self.is_eventual(true),
             _ => false,
         };
-        Ok(Row { eventual, ..Row::of(row, ground.taken()) })
+        Ok(Row { eventual, note, ..Row::of(row, ground.taken()) })
     }
 }
 
@@ -122,7 +128,7 @@ pub async fn contend<P: Peer>(ground: &Ground, task: Task) -> Result<(), Fault> 
             P::prepare(ground, &table).await?;
             peer.open(ground, &table, "1").await?;
             let lengths: Vec<u64> = lengths.into_iter().filter(|length| *length <= 10_000).collect();
-            grow(&mut Growing { peer, version: 0, ground }, &lengths, lasts.min(Duration::from_secs(180))).await
+            grow(&mut Growing { peer, version: 0, ground, paged: None }, &lengths, lasts.min(Duration::from_secs(180))).await
         }
     }
 }
@@ -171,6 +177,8 @@ struct Growing<'a, P> {
     peer: P,
     version: u64,
     ground: &'a Ground,
+    /// Since its usual load came short: what to say of the other.
+    paged: Option<String>,
 }
 
 impl<P: Peer> Stream for Growing<'_, P> {
@@ -180,10 +188,27 @@ impl<P: Peer> Stream for Growing<'_, P> {
         Ok(())
     }
     async fn load(&mut self) -> Result<u64, Fault> {
-        self.peer.load(0).await
+        if self.paged.is_none() {
+            let loaded = self.peer.load(0).await?;
+            if loaded == self.version {
+                return Ok(loaded);
+            }
+            self.ground.taken();
+            return Ok(match self.peer.load_paged().await? {
+                Some((paged, says)) => {
+                    self.paged = Some(format!("{says} {loaded}"));
+                    paged
+                }
+                None => loaded,
+            });
+        }
+        Ok(self.peer.load_paged().await?.map_or(0, |(paged, _)| paged))
     }
     fn consumed(&mut self) -> Units {
         self.ground.taken()
+    }
+    fn says(&self) -> Option<String> {
+        self.paged.clone()
     }
 }
 
