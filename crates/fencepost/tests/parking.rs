@@ -85,6 +85,33 @@ async fn a_retry_that_ends_late_leaves_alone_what_was_parked_meanwhile() {
     assert_eq!(parked(&place).await.iter().map(|(_, label)| *label).collect::<Vec<_>>(), [1], "it waits to be retried");
 }
 
+/// So much is parked that to list it takes longer than a lease may be silent: a lease that was renewed before the list would always be silent
+/// behind it, and nothing begin.
+#[tokio::test(start_paused = true)]
+async fn a_parked_event_is_tried_again_however_long_their_list_takes() {
+    let mut place = place(Memory::new());
+    let cells = Judged::new(&place.cells, |_, _| Verdict::Done);
+    place.cells = cells.clone();
+    place.append(&[("0", &["a"])]).await;
+    let (mended, recording) = (AtomicBool::new(false), Recording::default());
+    let handler = async |handed: Handed| {
+        if !mended.load(Ordering::SeqCst) {
+            return Err("no");
+        }
+        recording.note(&handed);
+        Ok(())
+    };
+    let mailer = consumer(&place);
+    let script = async {
+        wait_for(|| async { parked(&place).await.len() == 1 }).await;
+        mended.store(true, Ordering::SeqCst);
+        cells.list_slowly(2 * lease());
+        mailer.retry_parked(parked(&place).await[0].0).await.expect("it is there");
+        wait_until(|| recording.len() == 1).await;
+    };
+    let _ = mailer.run_until(handler, script).await.expect("it runs");
+}
+
 /// A process that is stopped: its thread stands still, so that nothing of it runs, whatever it was about to do.
 #[derive(Default)]
 struct Sleep(Mutex<bool>, Condvar, AtomicBool);

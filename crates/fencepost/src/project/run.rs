@@ -444,17 +444,21 @@ where
 
     async fn tick(&mut self) -> Result<()> {
         let now = Instant::now();
-        if now >= self.next_save() {
-            self.save().await?;
-        }
-        if self.next_look().is_none_or(|due| now >= due) && !*self.stop.borrow() {
+        let looks = self.next_look().is_none_or(|due| now >= due) && !*self.stop.borrow();
+        if looks {
             self.looked = Some(now);
             later(self.claim().await)?;
             if !self.lot.is_empty() {
                 later(self.lot.load().await)?;
-                self.retry_due();
-                later(self.forget().await)?;
             }
+        }
+        // Behind the looks, which may take long where much is parked: nothing begins under a lease that was silent meanwhile.
+        if Instant::now() >= self.next_save() {
+            self.save().await?;
+        }
+        if looks {
+            self.retry_due();
+            later(self.forget().await)?;
         }
         Ok(())
     }

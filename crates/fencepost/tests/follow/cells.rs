@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use fencepost::{Cell, CellKey, CellKind, CellWrite, Cells, Error, Reason, Result, Revision};
+use fencepost::{Cell, CellKey, CellKind, CellWrite, Cells, Env, Error, Reason, Result, Revision};
 
 /// What becomes of a save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) struct Judged {
     judge: Box<Judge>,
     lists: AtomicUsize,
     transactions: AtomicUsize,
+    /// How long a list of parked events takes.
+    listing: Mutex<Duration>,
     /// Served once in place of what is there.
     stale: Mutex<Option<(CellKey, Cell)>>,
 }
@@ -44,12 +47,17 @@ impl Judged {
             judge: Box::new(judge),
             lists: AtomicUsize::new(0),
             transactions: AtomicUsize::new(0),
+            listing: Mutex::default(),
             stale: Mutex::default(),
         })
     }
     /// How often parked events were listed.
     pub(crate) fn lists(&self) -> usize {
         self.lists.load(Ordering::SeqCst)
+    }
+    /// A list of parked events takes so long from now on.
+    pub(crate) fn list_slowly(&self, takes: Duration) {
+        *self.listing.lock().expect("a time") = takes;
     }
     /// How many transactions were asked for.
     pub(crate) fn transactions(&self) -> usize {
@@ -97,6 +105,10 @@ impl Cells for Judged {
         self.inner.delete(key, expect).await
     }
     async fn list(&self, kind: CellKind, name: &str) -> Result<Vec<Cell>> {
+        let takes = *self.listing.lock().expect("a time");
+        if kind == CellKind::Parked && !takes.is_zero() {
+            Env::system().sleep(takes).await;
+        }
         let listed = self.inner.list(kind, name).await;
         self.lists.fetch_add(usize::from(kind == CellKind::Parked), Ordering::SeqCst);
         listed
