@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fencepost::{CellKey, CellKind, CellWrite, Cells, Consumer, Env, Fenced, From, Lease, Memory, Standing, Watch};
+use fencepost::testing::{Faults, Rule};
+use fencepost::{CellKey, CellKind, CellWrite, Cells, Consumer, Env, Fenced, From, Lease, Memory, Standing, Store, Timeouts, Watch};
 use follow::cells::{Judged, Verdict};
 use follow::{Place, Recording, place, wait_until};
 use serde_json::json;
+use support::{Ground, open};
 use uuid::Uuid;
 
 fn lost_answers(place: &Place, nth: &'static [usize]) -> Arc<Judged> {
@@ -74,6 +76,29 @@ async fn a_renewal_that_landed_unheard_is_its_own_wherever_its_place_is_by_now()
         assert_eq!(lease.release(json!(4)).await.expect("hears of it"), Standing::Lost);
         assert!(cells.load(&CellKey::new(CellKind::Parked, "work", 2).expect("a key")).await.expect("reads").is_none());
     }
+}
+
+/// A renewal landed unheard. What is written next beside the lease, with the same place, is lost on its way, and then refused: the renewal that is
+/// found there is not taken for it.
+#[tokio::test]
+async fn what_was_to_be_written_beside_the_lease_is_not_taken_for_written_by_a_renewal_before_it() {
+    let Ground::Engine(engine) = Ground::embedded() else { unreachable!("it is embedded") };
+    let faults = Faults::new(engine.http_client(), 1);
+    let timeouts = Timeouts { attempts: 2, ..Timeouts::default() };
+    let store = open(Store::builder("memory:").expect("a URL").timeouts(timeouts).http_client(faults.http_client())).await;
+    let (cells, me) = (store.cells(), Uuid::from_u128(1));
+    let key = CellKey::new(CellKind::Lease, "work", 1).expect("a key");
+    let lease = Lease::try_take(&cells, &key, me, Duration::from_secs(9), &mut Watch::default()).await;
+    let mut lease = lease.expect("takes").expect("free");
+    faults.script(Rule::on("PutItem").nth(1).lose_response());
+    faults.script(Rule::on("PutItem").nth(2).lose_request());
+    assert!(lease.renew(json!(1)).await.is_err());
+    faults.calm();
+    faults.script(Rule::on("TransactWriteItems").nth(1).lose_request());
+    let parked = CellKey::new(CellKind::Parked, "work", 1).expect("a key");
+    let write = CellWrite::Save { key: parked.clone(), body: "{}".into(), expect: None };
+    assert!(matches!(lease.renew_with(json!(1), vec![write]).await.expect("writes"), Fenced::Written(_)));
+    assert!(cells.load(&parked).await.expect("reads").is_some(), "it was told as written");
 }
 
 /// What it saves is refused now and then by its own write of before: it goes on, and nothing is handled twice.

@@ -112,6 +112,102 @@ async fn a_parked_event_is_tried_again_however_long_their_list_takes() {
     let _ = mailer.run_until(handler, script).await.expect("it runs");
 }
 
+/// The same with another instance, that takes what is silent: neither loses what it holds by listing.
+#[tokio::test(start_paused = true)]
+async fn instances_that_list_for_long_take_nothing_from_each_other() {
+    let mut place = place(Memory::new());
+    let cells = Judged::new(&place.cells, |_, _| Verdict::Done);
+    place.cells = cells.clone();
+    for n in 0..8 {
+        place.append(&[(&n.to_string(), &[&format!("s:{n}")])]).await;
+    }
+    let (mended, recording) = (AtomicBool::new(false), Recording::default());
+    let handler = |handed: Handed| {
+        let is_mended = mended.load(Ordering::SeqCst);
+        if is_mended {
+            recording.note(&handed);
+        }
+        std::future::ready(if is_mended { Ok(()) } else { Err("no") })
+    };
+    let instance = || consumer(&place).partitions(4).lease(Duration::from_secs(1));
+    let (one, two) = (instance(), instance());
+    let holders = || async {
+        let status = one.status().await.expect("reads").expect("it runs");
+        status.partitions.iter().filter_map(|partition| partition.holder).collect::<Vec<_>>()
+    };
+    let script = async {
+        wait_for(|| async { parked(&place).await.len() == 8 }).await;
+        wait_for(|| async { holders().await.iter().collect::<std::collections::BTreeSet<_>>().len() == 2 }).await;
+        cells.list_slowly(Duration::from_secs(3));
+        Env::system().sleep(Duration::from_secs(5)).await;
+        let before = holders().await;
+        for _ in 0..20 {
+            Env::system().sleep(Duration::from_secs(1)).await;
+            assert_eq!(holders().await, before);
+        }
+        mended.store(true, Ordering::SeqCst);
+        for (number, _) in parked(&place).await {
+            one.retry_parked(number).await.expect("it is there");
+        }
+        wait_until(|| recording.len() == 8).await;
+    };
+    let both = async { futures::future::select(Box::pin(two.run(&handler)), Box::pin(script)).await };
+    let _ = one.run_until(&handler, async { drop(both.await) }).await.expect("it runs");
+}
+
+/// A thousand that are released at once are not tried at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_are_tried_again_at_once_as_are_handled_at_once() {
+    let place = place(Memory::new());
+    for n in 0..40 {
+        place.append(&[(&n.to_string(), &[&format!("s:{n}")])]).await;
+    }
+    let (mended, recording) = (AtomicBool::new(false), Recording::default());
+    let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let handler = async |handed: Handed| {
+        if !mended.load(Ordering::SeqCst) {
+            return Err("no");
+        }
+        most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        Env::system().sleep(Duration::from_millis(1)).await;
+        running.fetch_sub(1, Ordering::SeqCst);
+        recording.note(&handed);
+        Ok(())
+    };
+    let mailer = consumer(&place).lease(Duration::from_secs(1)).concurrency(3);
+    let script = async {
+        wait_for(|| async { parked(&place).await.len() == 40 }).await;
+        mended.store(true, Ordering::SeqCst);
+        for (number, _) in parked(&place).await {
+            mailer.retry_parked(number).await.expect("it is there");
+        }
+        wait_until(|| recording.len() == 40).await;
+    };
+    let _ = mailer.run_until(handler, script).await.expect("it runs");
+    assert_eq!(most.into_inner(), 3);
+}
+
+/// In front of much more, the event itself is read and not a page of megabytes of each lane.
+#[tokio::test]
+async fn a_parked_event_is_read_again_by_few_units() {
+    for feed in ["lanes-1", "lanes-4"] {
+        let Ground::Engine(engine) = Ground::embedded() else { unreachable!("it is embedded") };
+        let meter = Meter::new(engine.http_client());
+        let url = format!("memory:?feed={feed}");
+        let store = open(fencepost::Store::builder(&url).expect("a URL").http_client(meter.http_client())).await;
+        let place = follow::of(feed, subject(&store));
+        let body = "7".repeat(500);
+        for _ in 0..400 {
+            place.append(&[(&body, &["a"])]).await;
+        }
+        let mut deliveries = place.feed.subscribe(From::Start, Query::all());
+        meter.take();
+        assert!(matches!(deliveries.next().await, Some(Ok(Delivery::Event { .. }))));
+        let units = meter.take();
+        assert!(units.read <= 20.0, "{feed}: {units}");
+    }
+}
+
 /// A process that is stopped: its thread stands still, so that nothing of it runs, whatever it was about to do.
 #[derive(Default)]
 struct Sleep(Mutex<bool>, Condvar, AtomicBool);

@@ -21,6 +21,8 @@ use crate::side::reached::{IndexReached, after_head};
 /// Epochs and commits held at a time.
 const EPOCHS: i32 = 4;
 const COMMITS: usize = 64;
+/// Commits that are fetched first, for whoever only wants the next event.
+const FIRST: usize = 32;
 /// A commit of which that is not known is taken for this many events: if it has more, fewer commits come than were asked for.
 const UNKNOWN: usize = 32;
 
@@ -66,6 +68,8 @@ struct Cursor {
     end: (u64, u64),
     /// For how many events one is taken of which that is not known: as many as the largest of the last had.
     unknown: usize,
+    /// Commits that are fetched at once.
+    at_once: usize,
     ready: VecDeque<Delivery>,
     /// Whether anything was passed since it was last said that all is caught up.
     moved: bool,
@@ -135,7 +139,20 @@ impl Cursor {
         let (next_epoch, end) = (reached.epoch, (reached.epoch, reached.entry));
         let appended = log.side().rings();
         let (ahead, ready) = (VecDeque::new(), VecDeque::new());
-        Ok(Cursor { log, query, reached, ahead, next_epoch, end, unknown: UNKNOWN, ready, moved: true, pause: SOON, appended })
+        Ok(Cursor {
+            log,
+            query,
+            reached,
+            ahead,
+            next_epoch,
+            end,
+            unknown: UNKNOWN,
+            at_once: FIRST,
+            ready,
+            moved: true,
+            pause: SOON,
+            appended,
+        })
     }
 
     /// Whether a place is one in this index: an epoch that is not there, or not so long, would be waited for, and all before it missed.
@@ -185,7 +202,7 @@ impl Cursor {
     async fn fetch(&mut self) -> Result<()> {
         let mut events = 0;
         let mut commits = Vec::new();
-        for Ahead { commit, .. } in self.ahead.iter().take(COMMITS) {
+        for Ahead { commit, .. } in self.ahead.iter().take(std::mem::replace(&mut self.at_once, COMMITS)) {
             events += commit.events.map_or(self.unknown, |events| events as usize);
             commits.push(commit);
             if events >= EVENTS {

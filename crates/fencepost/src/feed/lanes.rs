@@ -43,6 +43,8 @@ struct Cursor {
     lanes: BTreeMap<u8, VecDeque<Slot>>,
     /// Lanes that had no more when they were last read.
     ended: BTreeSet<u8>,
+    /// Slots of a lane that are read at once: few at first, for whoever only wants the next event; then as many as a page holds.
+    page: Option<i32>,
     /// Where the checkpoint says that it was, by lane, until the lane has shown that it is so long.
     unseen: BTreeMap<u8, u64>,
     ready: VecDeque<Delivery>,
@@ -56,6 +58,10 @@ struct Cursor {
 
 /// Some seconds.
 const STALLED: u32 = 500;
+
+const FIRST_PAGE: i32 = 64;
+/// More than this fills a page by itself.
+const MOST_ASKED_FOR: i32 = 512;
 
 impl Subscription for Cursor {
     async fn next(&mut self) -> Result<Delivery> {
@@ -117,7 +123,8 @@ impl Cursor {
         unseen.extend(reached.within.map(|(lane, seq, _)| (lane, seq)));
         let appended = ledger.appended();
         let ended = BTreeSet::new();
-        Ok(Cursor { ledger, query, reached, lanes, ended, unseen, ready: VecDeque::new(), moved: true, pause: SOON, stalled: 0, appended })
+        let (page, ready) = (Some(FIRST_PAGE), VecDeque::new());
+        Ok(Cursor { ledger, query, reached, lanes, ended, page, unseen, ready, moved: true, pause: SOON, stalled: 0, appended })
     }
 
     fn delivered(&self, lane: u8) -> u64 {
@@ -133,12 +140,13 @@ impl Cursor {
     async fn read_ahead(&mut self, freshness: Freshness) -> Result<bool> {
         let mut found = false;
         let op = self.ledger.dynamo().long_op();
-        let ledger = &self.ledger;
+        let (ledger, page) = (&self.ledger, self.page);
+        self.page = page.map(|few| few * 8).filter(|few| *few <= MOST_ASKED_FOR);
         let wanted: Vec<(u8, u64)> =
             self.lanes.iter().filter(|(_, slots)| slots.is_empty()).map(|(lane, _)| (*lane, self.delivered(*lane))).collect();
         let pages = wanted.iter().map(|(lane, after)| {
             let op = &op;
-            async move { Ok::<_, crate::error::Error>((*lane, ledger.page_shown(op, &Series::Lane(*lane), *after, freshness).await?)) }
+            async move { Ok::<_, crate::error::Error>((*lane, ledger.page_shown(op, &Series::Lane(*lane), *after, page, freshness).await?)) }
         });
         for (lane, Page { slots, is_last }) in futures::future::try_join_all(pages).await? {
             if is_last {

@@ -91,12 +91,19 @@ impl Lot {
     }
 
     pub(super) async fn load(&mut self) -> Result<()> {
-        let cells = self.cells.list(CellKind::Parked, &self.consumer).await?;
-        let parked = cells.iter().filter(|cell| cell.number != GIVEN_OUT).map(|cell| Parked::read(&self.consumer, cell));
-        let parked: Vec<_> = parked.collect::<Result<_>>()?;
-        *self = Lot::new(self.cells.clone(), &self.consumer);
-        parked.into_iter().for_each(|(parked, revision)| self.insert(parked, revision));
+        let listed = Lot::list(self.cells.clone(), self.consumer.clone()).await?;
+        self.fill(listed);
         Ok(())
+    }
+    /// All that is parked.
+    pub(super) async fn list(cells: Arc<dyn Cells>, consumer: String) -> Result<Vec<(Parked, Revision)>> {
+        let cells = cells.list(CellKind::Parked, &consumer).await?;
+        cells.iter().filter(|cell| cell.number != GIVEN_OUT).map(|cell| Parked::read(&consumer, cell)).collect()
+    }
+    /// It is this, and nothing else.
+    pub(super) fn fill(&mut self, listed: Vec<(Parked, Revision)>) {
+        *self = Lot::new(self.cells.clone(), &self.consumer);
+        listed.into_iter().for_each(|(parked, revision)| self.insert(parked, revision));
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::future::{BoxFuture, FutureExt};
+use futures::future::{BoxFuture, Either, FutureExt, select};
 use futures::stream::{self, BoxStream, FuturesUnordered};
 
 use tokio::sync::watch;
@@ -123,6 +123,7 @@ impl Consumer {
             stop: watch::Sender::new(false),
             saved: Instant::now(),
             looked: None,
+            is_lot_known: false,
         };
         let mut until = std::pin::pin!(until);
         let outcome = runner.work(until.as_mut()).await;
@@ -156,10 +157,7 @@ impl Group {
 
     /// The next event that may begin.
     fn next(&mut self, stop: &watch::Sender<bool>) -> Option<(Ready, Leave)> {
-        let leave = |partition| self.holds.get(&partition).and_then(|hold| hold.to_begin(stop));
-        let ready = self.window.next(|partition| leave(partition).is_some())?;
-        let leave = leave(ready.partition)?;
-        Some((ready, leave))
+        self.window.next(|partition| self.holds.get(&partition)?.to_begin(stop))
     }
 
     /// Nothing is unfinished, and the feed stands where the mark is.
@@ -209,8 +207,10 @@ struct Runner<'a, F> {
     stop: watch::Sender<bool>,
     /// When places were last saved.
     saved: Instant,
-    /// When the leases were last looked at.
-    looked: Option<Instant>,
+    /// When the last look at the leases began and ended.
+    looked: Option<(Instant, Instant)>,
+    /// What is parked was listed since a partition was last taken: before that nothing of it is read, and nothing begins.
+    is_lot_known: bool,
 }
 
 impl<'a, F, Fut, E> Runner<'a, F>
@@ -256,13 +256,14 @@ where
     async fn turn(&mut self, mut until: Pin<&mut (impl Future<Output = ()> + Send)>, tick: &mut BoxFuture<'_, ()>) -> Turn {
         let is_idle = !self.to_park.is_empty() && !self.is_parking_late;
         let (jobs, groups, stopping, read_ahead) = (&mut self.jobs, &mut self.groups, *self.stop.borrow(), self.consumer.read_ahead);
-        let next_to_read = &mut self.next_to_read;
+        let (next_to_read, is_lot_known) = (&mut self.next_to_read, self.is_lot_known);
         poll_fn(|context| {
-            if let Poll::Ready(Some(job)) = jobs.poll_next_unpin(context) {
-                return Poll::Ready(Turn::Job(job));
-            }
+            // Before what is finished, of which there may be no end: leases wait for nobody.
             if tick.poll_unpin(context).is_ready() {
                 return Poll::Ready(Turn::Tick);
+            }
+            if let Poll::Ready(Some(job)) = jobs.poll_next_unpin(context) {
+                return Poll::Ready(Turn::Job(job));
             }
             if stopping {
                 return if is_idle { Poll::Ready(Turn::Idle) } else { Poll::Pending };
@@ -270,7 +271,7 @@ where
             if until.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Turn::Until);
             }
-            for at in in_turn(groups.len(), *next_to_read) {
+            for at in in_turn(if is_lot_known { groups.len() } else { 0 }, *next_to_read) {
                 let group = &mut groups[at];
                 if !group.holds.values().all(Hold::is_leaving)
                     && !group.window.is_full(read_ahead)
@@ -289,7 +290,7 @@ where
         let Some(group) = self.groups.get_mut(at) else { return Ok(()) };
         match delivery {
             Some(Ok(Delivery::Event { event, checkpoint })) => {
-                group.errors = 0;
+                (group.errors, group.caught_up) = (0, false);
                 let keys = self.consumer.keys_of(&event);
                 let partition = partition_of(&keys[0], self.partitions);
                 let mine = group.holds.contains_key(&partition);
@@ -317,7 +318,7 @@ where
 
     /// Begins what may begin: nothing under a lease that may be another's by now, or is to be given up.
     fn dispatch(&mut self) {
-        if *self.stop.borrow() {
+        if *self.stop.borrow() || !self.is_lot_known {
             return;
         }
         let consumer = self.consumer;
@@ -399,17 +400,15 @@ where
             Job::Retried { number, event, partition, outcome } => {
                 self.ended(partition);
                 self.retrying.remove(&number);
-                // None: it was not tried to an end.
-                let tried = match outcome {
-                    Ok(Ok(())) => Some(None),
-                    Ok(Err(Trouble::Failed { reason, attempts })) => Some(Some((reason, attempts))),
-                    Ok(Err(Trouble::Abandoned)) => None,
-                    Err(error) => (!error.is_retryable()).then(|| Some((error.to_string(), 1))),
+                let failed = match outcome {
+                    Ok(Ok(())) => None,
+                    Ok(Err(Trouble::Failed { reason, attempts })) => Some((reason, attempts)),
+                    Err(error) if !error.is_retryable() => Some((error.to_string(), 1)),
+                    // It was not tried to an end: again after the next look.
+                    Ok(Err(Trouble::Abandoned)) | Err(_) => return Ok(()),
                 };
-                if let Some(failed) = tried {
-                    // What is not stored is tried again.
-                    later(self.tried(number, event, partition, failed.as_ref()).await)?;
-                }
+                // What is not stored is tried again.
+                later(self.tried(number, event, partition, failed.as_ref()).await)?;
                 self.retry_due();
             }
         }
@@ -432,9 +431,10 @@ where
     }
     /// When partitions are to be looked at: every so often, or when one that is watched will have been silent for too long. The first time, at once.
     fn next_look(&self) -> Option<Instant> {
-        let looked = self.looked?;
-        let due = looked + self.consumer.look();
-        Some(self.watch.next_silence(looked).map_or(due, |end| due.min(end.max(looked + self.consumer.breath()))))
+        let (began, ended) = self.looked?;
+        let due = began + self.consumer.look();
+        let due = self.watch.next_silence(began).map_or(due, |end| due.min(end));
+        Some(due.max(ended + self.consumer.breath()))
     }
     fn until_tick(&self) -> Duration {
         let look = self.next_look().filter(|_| !*self.stop.borrow());
@@ -443,23 +443,47 @@ where
     }
 
     async fn tick(&mut self) -> Result<()> {
-        let now = Instant::now();
-        let looks = self.next_look().is_none_or(|due| now >= due) && !*self.stop.borrow();
+        self.save_if_due().await?;
+        let began = Instant::now();
+        let looks = self.next_look().is_none_or(|due| began >= due) && !*self.stop.borrow();
         if looks {
-            self.looked = Some(now);
             later(self.claim().await)?;
-            if !self.lot.is_empty() {
-                later(self.lot.load().await)?;
-            }
         }
-        // Behind the looks, which may take long where much is parked: nothing begins under a lease that was silent meanwhile.
-        if Instant::now() >= self.next_save() {
-            self.save().await?;
+        let is_unknown = !self.is_lot_known && !self.groups.is_empty();
+        if is_unknown || (looks && !self.lot.is_empty()) {
+            later(self.list().await)?;
         }
         if looks {
+            self.looked = Some((began, Instant::now()));
+            // A look may take long: nothing begins under a lease that was silent meanwhile.
+            self.save_if_due().await?;
             self.retry_due();
             later(self.forget().await)?;
         }
+        Ok(())
+    }
+
+    async fn save_if_due(&mut self) -> Result<()> {
+        if Instant::now() >= self.next_save() { self.save().await } else { Ok(()) }
+    }
+
+    /// Waits for what may take long, and renews the leases meanwhile.
+    async fn meanwhile<T>(&mut self, long: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let (env, mut long) = (self.consumer.env.clone(), std::pin::pin!(long));
+        loop {
+            let pause = self.next_save().saturating_duration_since(Instant::now());
+            match select(long.as_mut(), env.sleep(pause).boxed()).await {
+                Either::Left((done, _)) => return done,
+                Either::Right(_) => self.save().await?,
+            }
+        }
+    }
+
+    /// What is parked, as it is now.
+    async fn list(&mut self) -> Result<()> {
+        let listed = self.meanwhile(Lot::list(self.consumer.cells.clone(), self.consumer.name.clone())).await?;
+        self.lot.fill(listed);
+        self.is_lot_known = true;
         Ok(())
     }
 }

@@ -62,6 +62,9 @@ pub struct Lease {
     me: Uuid,
     held: Held,
     revision: Revision,
+    /// The last beat that was sent, heard of or not. None is sent twice: what is found under one is the very write that had it, whatever else was
+    /// to be written with it.
+    sent: u64,
     /// Since when it has been silent, from before its last write was sent.
     spoke: Instant,
 }
@@ -164,7 +167,8 @@ impl Lease {
         let held = Held { holder: Some(me), beat: before.beat + 1, length_ms, rung: None, ..before };
         let expect = cell.map(|cell| cell.revision);
         let saved = cells.save(key, &held.bytes(), expect).await?;
-        Ok(saved.map(|revision| Lease { cells: cells.clone(), key: key.clone(), me, held, revision, spoke }))
+        let sent = held.beat;
+        Ok(saved.map(|revision| Lease { cells: cells.clone(), key: key.clone(), me, held, revision, sent, spoke }))
     }
 
     /// Waits until the lease is this process's: at once where it is free, else after its holder has been silent for the lease's length.
@@ -180,7 +184,7 @@ impl Lease {
 
     /// Says that the holder lives, and stores what goes with the lease. Due several times in the lease's length.
     pub async fn renew(&mut self, content: Value) -> Result<Standing> {
-        let next = Held { content, beat: self.held.beat + 1, ..self.held.clone() };
+        let next = Held { content, beat: self.next_beat(), ..self.held.clone() };
         self.write(next).await
     }
 
@@ -188,7 +192,7 @@ impl Lease {
     /// is done, however late it comes.
     pub async fn renew_with(&mut self, content: Value, writes: Vec<CellWrite>) -> Result<Fenced> {
         for _ in 0..RACES {
-            let next = Held { content: content.clone(), beat: self.held.beat + 1, ..self.held.clone() };
+            let next = Held { content: content.clone(), beat: self.next_beat(), ..self.held.clone() };
             let (spoke, known) = (Instant::now(), self.revision);
             let renewal = CellWrite::Save { key: self.key.clone(), body: next.bytes(), expect: Some(known) };
             let all: Vec<CellWrite> = [renewal].into_iter().chain(writes.iter().cloned()).collect();
@@ -214,7 +218,7 @@ impl Lease {
 
     /// The same, for who would try again after an error: it is done once.
     pub(crate) async fn give_up(&mut self, content: Value) -> Result<Standing> {
-        let next = Held { holder: None, content, beat: self.held.beat + 1, ..self.held.clone() };
+        let next = Held { holder: None, content, beat: self.next_beat(), ..self.held.clone() };
         self.write(next).await
     }
 
@@ -222,7 +226,7 @@ impl Lease {
     pub async fn release_unless_rung(&mut self, content: Value) -> Result<Standing> {
         let mut standing = Standing::Kept { rung: self.held.rung, barred: self.held.barred };
         if self.held.rung.is_none() {
-            let next = Held { holder: None, content: content.clone(), beat: self.held.beat + 1, ..self.held.clone() };
+            let next = Held { holder: None, content: content.clone(), beat: self.next_beat(), ..self.held.clone() };
             match self.cells.save(&self.key, &next.bytes(), Some(self.revision)).await? {
                 Some(_) => return Ok(Standing::Lost),
                 None => standing = self.look_again(&next).await?,
@@ -232,7 +236,7 @@ impl Lease {
             }
         }
         if let Standing::Kept { rung: Some(_), .. } = standing {
-            let heeded = Held { rung: None, content, beat: self.held.beat + 1, ..self.held.clone() };
+            let heeded = Held { rung: None, content, beat: self.next_beat(), ..self.held.clone() };
             // A ring that comes during this write is met by it again, as a ring of its own.
             return Ok(match self.write(heeded).await? {
                 Standing::Kept { .. } => standing,
@@ -287,6 +291,11 @@ impl Lease {
         self.spoke
     }
 
+    fn next_beat(&mut self) -> u64 {
+        self.sent = self.sent.max(self.held.beat) + 1;
+        self.sent
+    }
+
     async fn write(&mut self, mut next: Held) -> Result<Standing> {
         for _ in 0..RACES {
             let spoke = Instant::now();
@@ -300,7 +309,7 @@ impl Lease {
                 standing if self.held.says(&next) => return Ok(standing),
                 // Others' wishes, or a write of our own from before: over that one.
                 Standing::Kept { rung, barred } => {
-                    (next.rung, next.barred, next.beat) = (rung.or(next.rung), barred, self.held.beat + 1);
+                    (next.rung, next.barred, next.beat) = (rung.or(next.rung), barred, self.next_beat());
                 }
             }
         }
@@ -311,8 +320,8 @@ impl Lease {
     async fn look_again(&mut self, mine: &Held) -> Result<Standing> {
         let Some(cell) = self.cells.load(&self.key).await? else { return Ok(Standing::Lost) };
         let now = Held::read(&self.key, &cell)?;
-        // Nobody else writes our id, and of our own writes at most one is unheard: the next one is refused until it is known.
-        let ours = now.holder == Some(self.me) && now.beat <= self.held.beat + 1;
+        // Nobody else writes our id.
+        let ours = now.holder == Some(self.me) && now.beat <= self.sent;
         if !ours && !now.says(mine) {
             return Ok(Standing::Lost);
         }

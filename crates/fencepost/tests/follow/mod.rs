@@ -85,12 +85,9 @@ impl Place {
         };
         let mut writers = Box::pin(futures::future::join(writer(0, self.log.clone()), writer(1, self.other_log.clone())));
         futures::future::select(&mut writers, Box::pin(until)).await;
-        if self.is_indexed() {
-            // What comes of a writer that is stopped within an append is not known before the index has it: it ends.
-            ended.store(true, Ordering::SeqCst);
-            writers.await;
-        }
-        // A writer that was stopped within an append may have recorded it all the same.
+        // What comes of a writer that is stopped within an append is not known before the feed has it, or ever, over HTTP: they end.
+        ended.store(true, Ordering::SeqCst);
+        writers.await;
         self.history().await.len()
     }
 

@@ -80,9 +80,9 @@ impl Ledger {
         self.page_after(op, series, after, limit).await.map(|page| page.slots)
     }
 
-    /// A whole page; at half the units what was there a moment ago. A slot never changes, and none comes before one that is there.
-    pub(crate) async fn page_shown(&self, op: &Op, series: &Series, after: u64, freshness: Freshness) -> Result<Page> {
-        let find = Find { freshness, ..self.find(series, after + 1, LAST) };
+    /// A page, of so many at most; at half the units what was there a moment ago. A slot never changes, and none comes before one that is there.
+    pub(crate) async fn page_shown(&self, op: &Op, series: &Series, after: u64, limit: Option<i32>, freshness: Freshness) -> Result<Page> {
+        let find = Find { limit, freshness, ..self.find(series, after + 1, LAST) };
         self.page(op, series, after, find).await
     }
 

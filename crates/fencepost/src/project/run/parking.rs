@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use futures::future::FutureExt;
+use futures::future::{Either, FutureExt, select};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Group, Handed, Job, Runner};
 use crate::error::Result;
-use crate::project::attempt::{AT_ONCE, ToPark, again, handle, park};
+use crate::project::attempt::{AT_ONCE, ToPark, Trouble, again, handle, park};
 use crate::project::consumer::Progress;
 use crate::project::parked::shares;
 use crate::project::share::partition_of;
@@ -94,6 +95,10 @@ where
             let behind = |group: &&Group| group.holds.contains_key(&partition);
             let Some(group) = self.groups.iter().find(behind) else { continue };
             let low = group.window.low().checkpoint.as_ref();
+            // The rest at the next look.
+            if Instant::now() >= self.next_save() {
+                break;
+            }
             if group.caught_up && group.window.unfinished() == 0 && low == group.saved.0.as_ref() && !self.retrying.contains_key(&number) {
                 self.tried(number, event, partition, None).await?;
             }
@@ -103,21 +108,30 @@ where
 
     /// Tries parked events again whose turn has come.
     pub(super) fn retry_due(&mut self) {
-        if *self.stop.borrow() {
+        if *self.stop.borrow() || !self.is_lot_known {
             return;
         }
         for parked in self.lot.due() {
+            // As many as there are of others: so neither waits for the other.
+            if self.retrying.len() >= self.consumer.concurrency {
+                break;
+            }
             let partition = self.seat_of(&parked.keys);
             let leave = self.groups.iter().find_map(|group| group.holds.get(&partition)?.to_begin(&self.stop));
-            if let Some(leave) = leave
+            if let Some(mut leave) = leave
                 && !self.retrying.values().any(|keys| shares(keys, &parked.keys))
             {
                 self.retrying.insert(parked.number, parked.keys.clone());
                 let (consumer, handler, number, event) = (self.consumer, self.handler, parked.number, parked.event);
                 let again = async move {
-                    let outcome = match again(consumer, &parked).await {
-                        Ok(handed) => Ok(handle(consumer, handler, handed, leave).await),
-                        Err(error) => Err(error),
+                    let read = match select(again(consumer, &parked).boxed(), leave.over().boxed()).await {
+                        Either::Left((read, _)) => Some(read),
+                        Either::Right(_) => None,
+                    };
+                    let outcome = match read {
+                        Some(Ok(handed)) => Ok(handle(consumer, handler, handed, leave).await),
+                        Some(Err(error)) => Err(error),
+                        None => Ok(Err(Trouble::Abandoned)),
                     };
                     Job::Retried { number, event, partition, outcome }
                 };

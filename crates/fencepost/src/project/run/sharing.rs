@@ -82,7 +82,7 @@ where
     /// Looks at all partitions, takes what is its share, and asks for what is missing of it.
     pub(super) async fn claim(&mut self) -> Result<()> {
         let consumer = self.consumer;
-        let cells = consumer.cells.list(CellKind::Lease, &consumer.name).await?;
+        let cells = self.meanwhile(consumer.cells.list(CellKind::Lease, &consumer.name)).await?;
         let mut seats = Vec::new();
         for partition in 0..self.partitions {
             let key = consumer.partition_cell(partition)?;
@@ -97,48 +97,49 @@ where
             seats.push(seat);
         }
         let plan = share::plan(&seats, self.me);
-        let mut taken = Vec::new();
+        // Groups that are new by this look, by their places: nothing of them is read yet.
+        let mut fresh = BTreeMap::new();
         for partition in plan.take {
             // Lost with something of it under way: whatever comes next of it would be handled beside that.
             if self.is_under_way(partition) {
                 continue;
             }
+            // Takes may be many: those that are held meanwhile do not fall silent.
+            self.save_if_due().await?;
             let key = consumer.partition_cell(partition)?;
             if let Some(lease) = Lease::try_take(&consumer.cells, &key, self.me, consumer.silence(), &mut self.watch).await? {
-                taken.push((partition, Progress::read(&key, lease.content())?, lease));
+                let progress = Progress::read(&key, lease.content())?;
+                // Whoever held it may have parked something until now.
+                self.is_lot_known = false;
+                self.join(partition, progress, lease, &mut fresh);
             }
         }
         for partition in plan.ring {
             Lease::ring(&consumer.cells, &consumer.partition_cell(partition)?, self.me).await?;
-        }
-        if !taken.is_empty() {
-            self.lot.load().await?;
-            self.join(taken);
         }
         self.merge();
         Ok(())
     }
 
     /// Partitions that stand at the same place read the feed together.
-    pub(super) fn join(&mut self, taken: Vec<(u32, Progress, Lease)>) {
-        let mut fresh = BTreeMap::new();
-        for (partition, progress, lease) in taken {
-            let from = self.consumer.from(&self.fixed, progress.checkpoint.clone(), progress.rewound);
-            let place = place(&from);
-            let idle =
-                self.groups.iter().position(|group| progress.checkpoint.is_some() && group.idle_at() == progress.checkpoint.as_ref());
-            let at = idle.or(fresh.get(&place).copied()).unwrap_or_else(|| {
-                self.groups_made += 1;
-                let saved = (progress.checkpoint.clone(), 0);
-                let feed = self.consumer.follow(from, Duration::ZERO);
-                let window = Window::begin(progress.low());
-                let holds = BTreeMap::new();
-                self.groups.push(Group { id: self.groups_made, holds, window, feed, errors: 0, caught_up: false, saved });
-                self.groups.len() - 1
-            });
-            fresh.insert(place, at);
-            self.groups[at].holds.insert(partition, Hold::new(lease, self.consumer.silence()));
-        }
+    fn join(&mut self, partition: u32, progress: Progress, lease: Lease, fresh: &mut BTreeMap<(u8, Option<String>), u64>) {
+        let from = self.consumer.from(&self.fixed, progress.checkpoint.clone(), progress.rewound);
+        let place = place(&from);
+        let is_idle_there = |group: &Group| progress.checkpoint.is_some() && group.idle_at() == progress.checkpoint.as_ref();
+        let is_new = |group: &Group| fresh.get(&place) == Some(&group.id);
+        let known = self.groups.iter().position(|group| is_idle_there(group) || is_new(group));
+        let at = known.unwrap_or_else(|| {
+            self.groups_made += 1;
+            let saved = (progress.checkpoint.clone(), 0);
+            let feed = self.consumer.follow(from, Duration::ZERO);
+            let window = Window::begin(progress.low());
+            let holds = BTreeMap::new();
+            self.groups.push(Group { id: self.groups_made, holds, window, feed, errors: 0, caught_up: false, saved });
+            fresh.insert(place, self.groups_made);
+            self.groups.len() - 1
+        });
+        self.groups[at].caught_up = false;
+        self.groups[at].holds.insert(partition, Hold::new(lease, self.consumer.silence()));
     }
 
     /// Groups that have come to the same place, with nothing under way, become one: the feed is read once.
