@@ -208,6 +208,41 @@ async fn what_had_not_begun_goes_over_with_its_partition_and_the_others_stay_at_
     }
 }
 
+/// Wherever it is: what others have asked for besides is theirs soon.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_never_ends_holds_up_its_own_partition_alone() {
+    for hung in 0..8 {
+        let place = place(Memory::new());
+        put(&place, 0..8, |n| format!("s:{n}")).await;
+        let (begun, second) = (Begun::default(), Recording::default());
+        let handler = async |handed: Handed| {
+            begun.begin(&handed);
+            if label(&handed) == hung {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, String>(())
+        };
+        let (one, two) = (consumer(&place).partitions(4), consumer(&place).partitions(4));
+        let script = async {
+            wait_until(|| begun.len() == 8).await;
+            let joins = async {
+                Env::system().sleep(LEASE * 4).await;
+                let mut held: Vec<usize> = Vec::new();
+                let holders = holders(&place).await;
+                for holder in holders.iter().collect::<BTreeSet<_>>() {
+                    held.push(holders.iter().filter(|one| *one == holder).count());
+                }
+                assert!(held == [2, 2] || held == [1, 3] || held == [3, 1], "event {hung} hangs: {held:?}");
+            };
+            let _ = two.run_until(second.handler(), joins).await.expect("it runs");
+        };
+        tokio::select! {
+            ended = one.run(handler) => panic!("{ended:?}"),
+            () = script => {}
+        }
+    }
+}
+
 /// The retries of an event are over once its partition was rewound: it comes again in its turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rewound_it_tries_nothing_from_before() {

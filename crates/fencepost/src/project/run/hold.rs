@@ -17,12 +17,14 @@ pub(in crate::project) struct Hold {
     length: Duration,
     /// Until when something may begin, should the lease stay silent. None: it is to be given up, and nothing begins any more.
     until: Option<watch::Sender<Instant>>,
+    /// Since when it is to be given up.
+    leaves: Option<Instant>,
 }
 
 impl Hold {
     pub(super) fn new(lease: Lease, length: Duration) -> Self {
         let until = Some(watch::Sender::new(lease.spoke() + length));
-        Hold { lease, length, until }
+        Hold { lease, length, until, leaves: None }
     }
     /// Since when it has been silent.
     pub(super) fn spoke(&self) -> Instant {
@@ -35,6 +37,10 @@ impl Hold {
     /// It is to be given up: nothing begins, and what is tried again is left to whoever goes on.
     pub(super) fn leave(&mut self) {
         self.until = None;
+        self.leaves.get_or_insert_with(Instant::now);
+    }
+    pub(super) fn leaves_since(&self) -> Option<Instant> {
+        self.leaves
     }
     pub(super) fn is_leaving(&self) -> bool {
         self.until.is_none()

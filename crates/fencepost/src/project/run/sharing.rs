@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::time::Duration;
 
+use futures::future::{FutureExt, join_all};
 use tokio::time::Instant;
 
 use super::{Group, Handed, Hold, Runner};
@@ -12,6 +13,9 @@ use crate::project::consumer::{Progress, place};
 use crate::project::share::{self, Seat};
 use crate::project::window::Window;
 use crate::state::{CellKind, Lease, Standing};
+
+/// Leases that are renewed at once.
+const AT_ONCE: usize = 16;
 
 impl<'a, F, Fut, E> Runner<'a, F>
 where
@@ -27,17 +31,27 @@ where
             let low = group.window.low().clone();
             let moved = low.checkpoint != group.saved.0;
             let (mut lost, mut all) = (Vec::new(), true);
+            let mut due: Vec<(u32, &mut Hold)> = Vec::new();
             for (partition, hold) in &mut group.holds {
-                if !moved && hold.spoke().elapsed() < beat {
-                    continue;
+                if moved || hold.spoke().elapsed() >= beat {
+                    due.push((*partition, hold));
                 }
-                match hold.renew(Progress::of(&low)).await {
-                    Ok(Standing::Kept { rung: None, barred: false }) => {}
-                    Ok(Standing::Kept { .. }) => hold.leave(),
-                    Ok(Standing::Lost) => lost.push(*partition),
-                    Err(error) if !error.is_retryable() => return Err(error),
-                    Err(_) if hold.is_silent() => lost.push(*partition),
-                    Err(_) => all = false,
+            }
+            for some in due.chunks_mut(AT_ONCE) {
+                let mut renewals = Vec::new();
+                for (_, hold) in &mut *some {
+                    renewals.push(hold.renew(Progress::of(&low)).boxed());
+                }
+                let renewed = join_all(renewals).await;
+                for ((partition, hold), standing) in some.iter_mut().zip(renewed) {
+                    match standing {
+                        Ok(Standing::Kept { rung: None, barred: false }) => {}
+                        Ok(Standing::Kept { .. }) => hold.leave(),
+                        Ok(Standing::Lost) => lost.push(*partition),
+                        Err(error) if !error.is_retryable() => return Err(error),
+                        Err(_) if hold.is_silent() => lost.push(*partition),
+                        Err(_) => all = false,
+                    }
                 }
             }
             lost.into_iter().for_each(|partition| group.give_up(partition));
@@ -54,14 +68,21 @@ where
         self.at_work.contains_key(&partition) || self.to_park.iter().any(|one| one.partition == partition)
     }
 
-    /// Gives up what others asked for, once nothing of it is under way: all of a group at one place, so that whoever takes it reads the feed once.
+    /// Gives up what others asked for, once nothing of it is under way: all of a group at one place, so that whoever takes it reads the feed once;
+    /// but where something runs for as long as a silence, not what waits for it only for that.
     pub(super) async fn leave(&mut self) -> Result<()> {
-        let (at_work, to_park) = (&self.at_work, &self.to_park);
+        let (at_work, to_park, silence) = (&self.at_work, &self.to_park, self.consumer.silence());
         let under_way = |partition: &u32| at_work.contains_key(partition) || to_park.iter().any(|one| one.partition == *partition);
         for group in &mut self.groups {
             let leaving: BTreeSet<u32> =
                 group.holds.iter().filter(|(_, hold)| hold.is_leaving()).map(|(partition, _)| *partition).collect();
-            if leaving.is_empty() || leaving.iter().any(under_way) {
+            let waited = group.holds.values().filter_map(Hold::leaves_since).any(|since| since.elapsed() >= silence);
+            let leaving = match leaving.iter().any(under_way) {
+                true if waited => leaving.into_iter().filter(|partition| !under_way(partition)).collect(),
+                true => BTreeSet::new(),
+                false => leaving,
+            };
+            if leaving.is_empty() {
                 continue;
             }
             let place = Progress::of(&group.window.low_of(|partition| leaving.contains(&partition)));
