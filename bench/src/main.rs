@@ -17,6 +17,7 @@ mod growth;
 mod instructions;
 mod ours;
 mod overhead;
+mod pairs;
 mod plot;
 mod replay;
 mod report;
