@@ -115,7 +115,7 @@ fn units_of_every_layout() {
 
 #[test]
 fn speed_of_every_layout_beside_the_bare_sdk() {
-    let found = tables(&["speed", "--without-peers", "--rounds", "2", "--milliseconds", "20", "--writers", "1,2"]);
+    let found = tables(&["speed", "--without-peers", "--rounds", "2", "--milliseconds", "100", "--writers", "1,2"]);
     // Streams twice, pairs, boundaries, and what the store adds to the SDK.
     assert_eq!(found.len(), 5, "{found:?}");
     for pairs in table(&found, "disjoint, 1 writer") {
