@@ -27,6 +27,13 @@ pub(crate) struct Bare {
     table: String,
 }
 
+/// Whether a table has a stream, into which every write is copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Streamed {
+    Yes,
+    No,
+}
+
 type Item = HashMap<String, AttributeValue>;
 
 fn text(text: &str) -> AttributeValue {
@@ -64,19 +71,18 @@ impl Bare {
 
     pub(crate) async fn with_tables(engine: &Engine) -> Bare {
         let bare = Bare::new(engine);
-        bare.create().await;
+        bare.create(Streamed::Yes).await;
         bare
     }
 
-    pub(crate) async fn create(&self) {
-        let bare = self;
+    pub(crate) async fn create(&self, streamed: Streamed) {
         let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build().expect("key");
         let attribute =
             |name: &str, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().expect("attribute");
         let stream =
             StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewImage).build().expect("stream");
-        for (table, stream) in [(self.table.clone(), Some(stream)), (self.lanes(), None)] {
-            bare.client
+        for (table, stream) in [(self.table.clone(), Some(stream).filter(|_| streamed == Streamed::Yes)), (self.lanes(), None)] {
+            self.client
                 .create_table()
                 .table_name(table)
                 .billing_mode(BillingMode::PayPerRequest)
@@ -193,12 +199,12 @@ impl Bare {
         items.len()
     }
 
-    /// Every page of a stream behind this version; how many items.
+    /// Every page of a stream behind this version, and the events in it, one an item; how many.
     pub(crate) async fn since(&self, stream: &str, version: u64) -> u64 {
         let (mut count, mut next) = (0, None);
         loop {
             let (items, after) = self.page(&self.table, &format!("t/main/{stream}"), version + 1, None, next).await;
-            count += items.len() as u64;
+            count += items.into_iter().map(taken).sum::<usize>() as u64;
             next = after;
             if next.is_none() {
                 return count;

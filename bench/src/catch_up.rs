@@ -9,7 +9,7 @@ use futures::StreamExt;
 use serde_json::json;
 
 use crate::bare::Bare;
-use crate::report::{Compared, Report, claim, compare};
+use crate::report::{Compared, Report, claim, compare, figure, within};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -116,10 +116,11 @@ pub(crate) async fn run(args: &Args) -> Result<Report> {
     let mut row = |name: String, found: Compared| {
         // A short run says nothing about its ratio.
         if args.is_whole() {
-            notes.push(claim(&format!("{name}: at most {WITHIN} times the loop's time: {:.2}", found.ratio()), found.ratio() <= WITHIN));
+            let says = format!("{name}: at most {WITHIN} times the loop's time: {:.2}", found.ratio());
+            notes.push(claim(&says, within(found.ratio(), WITHIN)));
         }
         let rate = |time: Duration| json!((args.events as f64 / time.as_secs_f64()).round() as u64);
-        rows.push(vec![json!(name), rate(found.bare), rate(found.ours), json!(found.ratio())]);
+        rows.push(vec![json!(name), rate(found.bare), rate(found.ours), figure(found.ratio(), 2)]);
     };
     for lanes in [1, 4] {
         let engine = Engine::memory()?;

@@ -7,7 +7,8 @@ use fencepost::{Append, Error, EventLog, Expect, LoadOptions, Query, Snapshot, S
 use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, first, grow, race, run_id, say};
 use futures::future::join_all;
 
-use crate::contenders::{BARE, DECIDES, LEDGER};
+use crate::bare::Streamed;
+use crate::contenders::{BARE, DECIDES, LEDGER, UNSTREAMED};
 use crate::decides::{Decides, Shared};
 use crate::floor;
 use crate::ground::{Ground, Opened};
@@ -24,8 +25,10 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) async fn run(self) -> Result<(), Fault> {
         let (ground, task) = (Ground::at(&self.endpoint), Task::parse(&self.task)?);
-        if self.contender == BARE {
-            return floor::contend(&ground, task).await;
+        match self.contender.as_str() {
+            BARE => return floor::contend(&ground, task, Streamed::Yes).await,
+            UNSTREAMED => return floor::contend(&ground, task, Streamed::No).await,
+            _ => {}
         }
         let name = if self.contender == DECIDES { LEDGER } else { self.contender.as_str() };
         let layout = LAYOUTS.iter().find(|layout| layout.name == name).ok_or("no such layout")?;
@@ -65,7 +68,7 @@ impl Args {
             Task::Growth(lengths, lasts) => {
                 let opened = ground.store(&format!("growth-{}-{}", layout.table(), run_id()), layout.parameters).await?;
                 let stream = StreamName::new(layout.stream)?;
-                grow(&mut Growing { layout, opened, stream, token: None }, &lengths, lasts).await
+                grow(&mut Growing { layout, opened, stream, token: None, eventual: false }, &lengths, lasts).await
             }
         }
     }
@@ -133,8 +136,8 @@ impl Ours {
                     return Ok(conflicts);
                 }
                 Err(Error::Conflict(conflict)) => {
-                    // The second time it reads on: others are faster than one event a try.
-                    let token = match conflict.token.filter(|_| conflicts == 0) {
+                    // It goes on from what the conflict brought; where that is nothing, it reads.
+                    let token = match conflict.token {
                         Some(token) => token,
                         None => self.streams.load(&self.name, LoadOptions::default().latest()).await?.token,
                     };
@@ -158,7 +161,8 @@ impl Ours {
                     *known = Some(done.token.unwrap_or(token));
                     return Ok(conflicts);
                 }
-                Err(Error::Conflict(conflict)) => match conflict.token.filter(|_| conflicts == 0) {
+                Err(Error::Conflict(conflict)) => match conflict.token {
+                    // It goes on from what the conflict brought.
                     Some(behind) => token = behind,
                     None => token = log.source(query, Some(&token)).await?.token,
                 },
@@ -185,6 +189,8 @@ struct Growing<'a> {
     stream: StreamName,
     /// None: it does not exist yet.
     token: Option<Expect>,
+    /// Of the last load.
+    eventual: bool,
 }
 
 impl Stream for Growing<'_> {
@@ -203,9 +209,15 @@ impl Stream for Growing<'_> {
         Ok(())
     }
     async fn load(&mut self) -> Result<u64, Fault> {
-        Ok(self.opened.store.streams().load(&self.stream, LoadOptions::default()).await?.events.len() as u64)
+        self.opened.asked.take();
+        let loaded = self.opened.store.streams().load(&self.stream, LoadOptions::default()).await?;
+        self.eventual = self.opened.asked.take();
+        Ok(loaded.events.len() as u64)
     }
     fn consumed(&mut self) -> Units {
         self.opened.meter.take()
+    }
+    fn is_eventual(&self) -> bool {
+        self.eventual
     }
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use fencepost_contest::{RUN, Scenario, Task};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
@@ -43,6 +44,8 @@ pub(crate) const BARE: &str = "bare SDK";
 pub(crate) const LEDGER: &str = "ledger, streams";
 /// The same by decisions, as its users write them; only timed.
 pub(crate) const DECIDES: &str = "ledger, streams, decide";
+/// The floor on a table without a stream, to tell what a stream adds; only beside [`BARE`].
+pub(crate) const UNSTREAMED: &str = "bare SDK, without a stream";
 /// The same with loads that ask for no more than some peers do.
 pub(crate) const EVENTUAL: &str = "ledger, streams, eventual";
 const LOADING: &[&str] = &["load-100", "load-10000", "snapshot", "cold", "warm", "conflict"];
@@ -52,6 +55,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     ours(LEDGER, true),
     Contender { name: DECIDES, by: By::Us, streams: true, boundaries: true, units: false, only: &[] },
     Contender { name: EVENTUAL, by: By::Us, streams: false, boundaries: false, units: true, only: LOADING },
+    Contender { name: UNSTREAMED, by: By::Us, streams: false, boundaries: false, units: false, only: &[] },
     ours("ledger, lanes-1", true),
     ours("equinox", false),
     ours("event-store-adapter v3", false),
@@ -202,6 +206,15 @@ pub(crate) fn built(binary: &str) -> Result<PathBuf, String> {
     folder.clone().map(|folder| folder.join(binary))
 }
 
+/// Whether every package that is asked for is there, in the version that is asked for.
+fn is_installed(folder: &Path) -> bool {
+    let read = |path: PathBuf| -> Option<Value> { serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok() };
+    let there = |name: &str| read(folder.join("node_modules").join(name).join("package.json"))?.get("version").cloned();
+    let asked = read(folder.join("package.json"));
+    let asked = asked.as_ref().and_then(|asked| asked["dependencies"].as_object());
+    asked.is_some_and(|asked| asked.iter().all(|(name, version)| there(name).is_some_and(|there| there == *version)))
+}
+
 /// The program for node, with what it needs.
 pub(crate) fn installed() -> Result<PathBuf, String> {
     static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -210,7 +223,7 @@ pub(crate) fn installed() -> Result<PathBuf, String> {
         if Command::new("node").arg("--version").stdout(Stdio::null()).status().is_err() {
             return Err(NO_NODE.into());
         }
-        if !folder.join("node_modules").exists() {
+        if !is_installed(&folder) {
             let npm = Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&folder).status();
             if !npm.map_err(|error| format!("npm: {error}"))?.success() {
                 return Err("npm could not install equinox-js".into());
@@ -219,4 +232,26 @@ pub(crate) fn installed() -> Result<PathBuf, String> {
         Ok(folder.join("contend.mjs"))
     });
     program.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_of_another_version_are_installed_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let package = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, text).expect("writes");
+        };
+        package("package.json", r#"{"dependencies":{"@equinox-js/core":"1.2.0","other":"3.0.0"}}"#);
+        assert!(!is_installed(folder.path()), "nothing is there");
+        package("node_modules/@equinox-js/core/package.json", r#"{"version":"1.1.0"}"#);
+        package("node_modules/other/package.json", r#"{"version":"3.0.0"}"#);
+        assert!(!is_installed(folder.path()), "an older one is there");
+        package("node_modules/@equinox-js/core/package.json", r#"{"version":"1.2.0"}"#);
+        assert!(is_installed(folder.path()));
+    }
 }

@@ -30,20 +30,13 @@ impl Page {
         }
     }
 
+    /// Its head.
     fn says(self) -> &'static str {
         match self {
-            Page::Units => {
-                "# Measured: units\n\nThe same work by everybody, one event of 500 bytes a commit unless the column says otherwise, as the engine counts it: units of write (w) and of read (r), and requests (req). A unit of write costs as much as five of read. Reads are strongly consistent; in `r~` there are eventually consistent ones, at half the units, where a contender offers no others, and the ledger has a line with such loads to be set beside them. What is idle is watched for 16 seconds, and reckoned up to an hour. A refused write is counted as it is billed, by the size of its items. The bare SDK sends the fewest requests that hold what is asked, and is the floor."
-            }
-            Page::Speed => {
-                "# Measured: speed\n\nEverybody over loopback HTTP on the same engine, which does most of the work, and is a new one for every turn: compare lines, not figures with those of another machine. Each contender in a process of its own, in turns, and each turn begins with another one; medians of the turns, ratios of time within a turn, so that less is better everywhere; a turn that came to nothing was infinitely slow, and `–` is shown where half of them were. An operation on the hot stream or on a boundary ends when it has been recorded, whatever conflicts it met. What is under way when a turn ends is not waited for: it is not counted as done, and its time so far stands among the latencies. `ledger, streams, decide` is the same ledger by decisions, as its users write them, with a cache and a queue for those of one process who would only lose; all others try again by a loop of the benchmark's, at once. umadb is no contender but a reference: its core in the writers' process, on a local file, behind a lock, without its server, which gathers appends into batches."
-            }
-            Page::Growth => {
-                "# Measured: growth\n\nUnits (written w, read r) and time of one append and of one load, as a stream grows by single events, and as the store does. Medians, over loopback HTTP on one engine."
-            }
-            Page::Feeds => {
-                "# Measured: feeds\n\nCatching up beside a bare loop that does the same reads, moves type and body of every event out of the answers and does nothing else: it decodes, orders and checks nothing and makes no checkpoints; medians of rounds taken in turns. And what a consumer holds in memory while it replays a long log: engine, loader and indexer are processes of their own."
-            }
+            Page::Units => include_str!("pages/units.md"),
+            Page::Speed => include_str!("pages/speed.md"),
+            Page::Growth => include_str!("pages/growth.md"),
+            Page::Feeds => include_str!("pages/feeds.md"),
         }
     }
 }
@@ -61,6 +54,8 @@ pub(crate) struct Told<'a> {
     pub(crate) took: std::time::Duration,
     /// What it was told, as on a command line.
     pub(crate) words: &'a [String],
+    /// What was measured, where it is a clone.
+    pub(crate) tree: Option<&'a Tree>,
 }
 
 /// A page of less than everybody is not written into this repository; elsewhere anything may be.
@@ -100,12 +95,74 @@ fn said(command: &str, args: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&ran.stdout).lines().next()?.trim().to_owned())
 }
 
-/// The commit that was measured, where there is one, and whether it was changed since.
-fn commit() -> String {
-    let Some(commit) = said("git", &["rev-parse", "--short", "HEAD"]) else { return String::new() };
-    // Pages that this run has written already are no change of what is measured.
-    let changed = said("git", &["status", "--porcelain", "--", "crates", "bench", "Cargo.toml", "Cargo.lock"]);
-    format!(" ({commit}{})", if changed.is_some() { ", changed" } else { "" })
+/// The commit that is measured, and what was changed since.
+pub(crate) struct Tree {
+    commit: String,
+    changed: Vec<String>,
+}
+
+impl Tree {
+    /// Of this repository; none where it is no clone.
+    pub(crate) fn here() -> Option<Tree> {
+        Tree::at(&root(None))
+    }
+
+    fn at(root: &Path) -> Option<Tree> {
+        let commit = git(root, &["rev-parse", "--short", "HEAD"])?.trim().to_owned();
+        let status = git(root, &["status", "--porcelain", "--untracked-files=all"])?;
+        let paths = status.lines().filter_map(|line| line.get(3..)).filter(|path| !is_written(root, path));
+        Some(Tree { commit, changed: paths.map(str::to_owned).collect() })
+    }
+
+    /// `(0a1b2c3)`, as a page names it.
+    fn shown(&self) -> String {
+        format!(" ({}{})", self.commit, if self.changed.is_empty() { "" } else { ", changed" })
+    }
+
+    /// What a page in this repository says must be had again from the commit that it names.
+    pub(crate) fn may_be_told(now: Option<&Tree>, began: Option<&Tree>) -> Result<(), String> {
+        let (Some(now), Some(began)) = (now, began) else {
+            return Err("a page in this repository names the commit that was measured, and this is no clone: give --into FOLDER".into());
+        };
+        if !now.changed.is_empty() {
+            let changed = now.changed.join(", ");
+            return Err(format!(
+                "a page in this repository names the commit that was measured: commit what was changed first ({changed}), or give \
+                 --into FOLDER"
+            ));
+        }
+        if now.commit != began.commit {
+            return Err(format!("{} was measured, and {} is here now", began.commit, now.commit));
+        }
+        Ok(())
+    }
+}
+
+fn git(root: &Path, args: &[&str]) -> Option<String> {
+    let ran = Command::new("git").args(args).current_dir(root).output().ok().filter(|ran| ran.status.success())?;
+    Some(String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+/// Whether a change is no more than what an earlier page of the same run leaves.
+fn is_written(root: &Path, path: &str) -> bool {
+    let now = || std::fs::read_to_string(root.join(path)).ok();
+    let before = || git(root, &["show", &format!("HEAD:{path}")]);
+    match path {
+        _ if path.starts_with("docs/src/measured/") => true,
+        "README.md" => before().zip(now()).is_some_and(|(before, now)| around(&before).is_some_and(|of| around(&now) == Some(of))),
+        "docs/src/SUMMARY.md" => before().zip(now()).is_some_and(|(before, now)| {
+            let others = |text: &str| text.lines().filter(|line| !line.contains("](measured/")).map(str::to_owned).collect::<Vec<_>>();
+            others(&before) == others(&now)
+        }),
+        _ => false,
+    }
+}
+
+/// What the README has before and behind the tables that are written into it.
+fn around(readme: &str) -> Option<(&str, &str)> {
+    let (before, _) = readme.split_once("<!-- beside -->\n")?;
+    let (_, after) = readme.split_once("<!-- /beside -->")?;
+    Some((before, after))
 }
 
 /// When, with what, on what, and how long it took.
@@ -136,7 +193,7 @@ fn provenance(page: Page, told: &Told<'_>) -> String {
         told.words.join(" "),
         told.took.as_secs(),
         env!("CARGO_PKG_VERSION"),
-        commit(),
+        told.tree.map_or(String::new(), Tree::shown),
     )
 }
 
@@ -153,7 +210,7 @@ pub(crate) fn write(into: Option<&Path>, page: Page, told: &Told<'_>, reports: &
     let root = root(into);
     let folder = root.join("docs/src/measured");
     std::fs::create_dir_all(&folder)?;
-    let mut text = format!("{}\n\n{}\n", page.says(), provenance(page, told));
+    let mut text = format!("{}\n{}\n", page.says(), provenance(page, told));
     for report in reports {
         text += &format!("\n{}\n", report.section());
     }
@@ -188,8 +245,7 @@ fn summary(root: &Path, page: Page) -> Result<(), Fault> {
 fn readme(root: &Path, reports: &[Report]) -> Result<(), Fault> {
     let path = root.join("README.md");
     let text = std::fs::read_to_string(&path)?;
-    let (before, after) = (text.split_once("<!-- beside -->\n"), text.split_once("<!-- /beside -->"));
-    let (Some((before, _)), Some((_, after))) = (before, after) else { return Err("the README has lost its marks".into()) };
+    let (before, after) = around(&text).ok_or("the README has lost its marks")?;
     let tables: Vec<String> = reports.iter().map(|report| format!("**{}**\n\n{}", report.title, report.markdown())).collect();
     std::fs::write(&path, format!("{before}<!-- beside -->\n{}\n<!-- /beside -->{after}", tables.join("\n\n")))?;
     eprintln!("README.md is written");
@@ -199,6 +255,7 @@ fn readme(root: &Path, reports: &[Report]) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::BROKEN;
 
     /// Of a document: each table below a title that is marked so, with that title in small letters.
     fn tables(text: &str, mark: &str) -> Vec<(String, Vec<String>)> {
@@ -232,5 +289,60 @@ mod tests {
         // And nothing else: what is typed there would be gone with the next run.
         let typed = block.lines().filter(|line| !line.is_empty() && !line.starts_with('|') && !line.starts_with("**"));
         assert_eq!(typed.collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+    #[test]
+    fn every_page_names_the_commit_it_was_measured_at_and_all_of_it_holds() {
+        let pages = std::fs::read_dir(root(None).join("docs/src/measured")).expect("a folder").map(|file| file.expect("a file").path());
+        let pages: Vec<PathBuf> = pages.filter(|path| path.extension().is_some_and(|of| of == "md")).collect();
+        assert_eq!(pages.len(), 4, "{pages:?}");
+        let mut wrong = Vec::new();
+        for page in pages {
+            let text = std::fs::read_to_string(&page).expect("text");
+            let commit = text.split_once(": fencepost ").and_then(|(_, rest)| Some(rest.split_once('(')?.1.split_once(')')?.0));
+            if !commit.is_some_and(|commit| commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit())) {
+                wrong.push(format!("{}: measured at {commit:?}", page.display()));
+            }
+            wrong.extend(text.lines().filter(|line| line.contains(BROKEN)).map(|line| format!("{}: {line}", page.display())));
+        }
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_page_is_written_only_of_a_commit_and_what_the_run_writes_is_no_change() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path();
+        let write = |path: &str, text: &str| {
+            std::fs::create_dir_all(root.join(path).parent().expect("a folder")).expect("a folder");
+            std::fs::write(root.join(path), text).expect("writes");
+        };
+        let git = |args: &[&str]| {
+            let who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+            super::git(root, &[&who, args].concat()).unwrap_or_else(|| panic!("git {args:?}"))
+        };
+        assert!(Tree::may_be_told(None, None).is_err(), "no clone");
+        git(&["init", "--quiet"]);
+        write("README.md", "# A\n<!-- beside -->\nold\n<!-- /beside -->\nend\n");
+        write("docs/src/SUMMARY.md", "- [Costs](costs.md)\n");
+        write("src/lib.rs", "");
+        git(&["add", "."]);
+        git(&["commit", "--quiet", "-m", "one"]);
+        let began = Tree::at(root).expect("a clone");
+        let now = || Tree::at(root).expect("a clone");
+        let told = |now: &Tree| Tree::may_be_told(Some(now), Some(&began));
+        assert!(told(&now()).is_ok());
+        // As `all --write` leaves it on the way.
+        write("docs/src/measured/units.md", "# Measured");
+        write("README.md", "# A\n<!-- beside -->\nnew\n<!-- /beside -->\nend\n");
+        write("docs/src/SUMMARY.md", "- [Costs](costs.md)\n  - [Measured: units](measured/units.md)\n");
+        assert!(told(&now()).is_ok() && !now().shown().contains("changed"), "{:?}", now().changed);
+        // What is typed around that is.
+        write("README.md", "# B\n<!-- beside -->\nnew\n<!-- /beside -->\nend\n");
+        assert_eq!(now().changed, ["README.md"]);
+        git(&["checkout", "--quiet", "README.md"]);
+        write("src/new.rs", "");
+        assert!(told(&now()).is_err_and(|why| why.contains("src/new.rs")) && now().shown().ends_with(", changed)"));
+        git(&["add", "."]);
+        git(&["commit", "--quiet", "-m", "two"]);
+        assert!(told(&now()).is_err_and(|why| why.contains("was measured")), "another commit than the one it began at");
     }
 }

@@ -8,10 +8,10 @@ use fencepost_contest::{body, most};
 use futures::future::try_join_all;
 use serde_json::json;
 
-use crate::bare::Bare;
+use crate::bare::{Bare, Streamed};
 use crate::contenders::{BARE, LEDGER, run as run_id};
 use crate::ground::Ground;
-use crate::growth::{shown, weight};
+use crate::growth::{Cost, shown, weight};
 use crate::plot::{Axis, Line, Plot, number};
 use crate::report::{Report, median};
 
@@ -40,6 +40,11 @@ impl Filled {
         Filled { sizes, found: found.into_iter().collect() }
     }
 
+    /// What was asked for.
+    pub(crate) fn sizes(&self) -> &[u64] {
+        &self.sizes
+    }
+
     /// The most that it took in any round, at each size.
     pub(crate) fn most(&self, who: &'static str, what: &'static str) -> Vec<Units> {
         let sizes = self.found.get(&(who, what)).map_or(&[][..], Vec::as_slice);
@@ -56,7 +61,7 @@ impl Filled {
         let heads: Vec<String> = self.sizes.iter().map(|size| number(&(*size as f64))).collect();
         let columns: Vec<&str> = std::iter::once("").chain(heads.iter().map(String::as_str)).collect();
         let rows = self.found.keys().map(|by| {
-            let cells = self.cells(by).into_iter().map(shown);
+            let cells = self.cells(by).into_iter().map(|(units, microseconds)| shown(Cost { units, eventual: false, microseconds }));
             std::iter::once(json!(format!("{}: {}", by.0, by.1))).chain(cells).collect()
         });
         let notes = vec![
@@ -112,7 +117,7 @@ pub(crate) async fn run(sizes: &[u64], ground: &Ground) -> Result<Filled> {
         None => Bare::by(aws_smithy_http_client::Builder::new().build_http(), Some(ground.endpoint()), table),
     };
     let bulk = [shortcut(&table), shortcut(&bare_table)];
-    bulk[1].create().await;
+    bulk[1].create(Streamed::Yes).await;
     let (mut found, mut filled): (BTreeMap<By, Vec<Vec<Cell>>>, u64) = Default::default();
     for size in sizes {
         let began = Instant::now();

@@ -5,18 +5,19 @@ use fencepost::Units;
 use fencepost::testing::Meter;
 use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, body, first, grow, race, run_id, say, state};
 
-use crate::bare::Bare;
+use crate::bare::{Bare, Streamed};
 use crate::ground::Ground;
 
-pub(crate) async fn contend(ground: &Ground, task: Task) -> Result<(), Fault> {
+/// `streamed`: on a table with a stream, as the ledger's in `streams` mode.
+pub(crate) async fn contend(ground: &Ground, task: Task, streamed: Streamed) -> Result<(), Fault> {
     let meter = Meter::new(Builder::new().build_http());
     let metered = |of: &str| Bare::by(meter.http_client(), Some(ground.endpoint()), &format!("bare-{of}-{}", run_id()));
     let plain = |table: &str| Bare::by(Builder::new().build_http(), Some(ground.endpoint()), table);
     match task {
-        Task::Prepare(table) => plain(&table).create().await,
+        Task::Prepare(table) => plain(&table).create(streamed).await,
         Task::Units(rows) => {
             let bare = metered("units");
-            bare.create().await;
+            bare.create(streamed).await;
             for row in rows {
                 let cannot = match row.as_str() {
                     "thousand" => Some("100 items a transaction"),
@@ -43,7 +44,7 @@ pub(crate) async fn contend(ground: &Ground, task: Task) -> Result<(), Fault> {
         }
         Task::Growth(lengths, lasts) => {
             let bare = metered("growth");
-            bare.create().await;
+            bare.create(streamed).await;
             grow(&mut Growing { bare, meter, version: 0 }, &lengths, lasts).await?;
         }
     }
@@ -102,8 +103,8 @@ struct Direct {
     speed: Speed,
     stream: String,
     version: u64,
-    /// How far each tag was read: of orders, then of customers.
-    read: [[u64; 4]; 2],
+    /// Of each boundary, as everybody remembers it: how far its order was read, and its customer.
+    read: [[u64; 2]; 16],
     turn: usize,
 }
 
@@ -111,19 +112,18 @@ impl Direct {
     async fn new(bare: Bare, speed: Speed, number: usize) -> Direct {
         let stream = format!("{}-{}", speed.scenario, speed.stream(number));
         let version = if speed.scenario == Scenario::Boundaries { 0 } else { bare.since(&stream, 0).await };
-        Direct { bare, speed, stream, version, read: [[0; 4]; 2], turn: number * 7 }
+        Direct { bare, speed, stream, version, read: [[0; 2]; 16], turn: number * 7 }
     }
 
     async fn decide(&mut self) -> u64 {
         let at = self.turn * 5 % 16;
-        let (tags, text, places) = (self.speed.boundary(at), body(self.turn as u64), [at % 4, at / 4 % 4]);
-        let [order, customer] = [0, 1].map(|n| self.read[n][places[n]]);
+        let (tags, text, [order, customer]) = (self.speed.boundary(at), body(self.turn as u64), self.read[at]);
         let (new_orders, new_customers) = tokio::join!(self.bare.since(&tags[0], order), self.bare.since(&tags[1], customer));
         let mut ends = [order + new_orders, customer + new_customers];
         for conflicts in 0.. {
             match self.bare.try_transact(&[(&tags[0], ends[0] + 1, &text), (&tags[1], ends[1] + 1, &text)]).await {
                 Ok(()) => {
-                    [0, 1].into_iter().for_each(|n| self.read[n][places[n]] = ends[n] + 1);
+                    self.read[at] = ends.map(|end| end + 1);
                     return conflicts;
                 }
                 // The winner's event came with the refusal, and it goes on behind that; two that met go again as they are.
@@ -177,5 +177,8 @@ impl Stream for Growing {
     }
     fn consumed(&mut self) -> Units {
         self.meter.take()
+    }
+    fn is_eventual(&self) -> bool {
+        false
     }
 }

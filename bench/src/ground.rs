@@ -7,7 +7,7 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use fencepost::testing::Meter;
-use fencepost::{Engine, Error, Result, Store, Units};
+use fencepost::{Builder, Engine, Error, Result, Store, Units};
 use fencepost_contest::{KEY, REGION};
 use tokio::sync::oneshot;
 
@@ -79,15 +79,19 @@ impl Ground {
         Ok(Opened { store, meter, asked })
     }
 
-    /// A store by this connector, without a meter between.
+    /// A store by this connector, without a meter between; its tables are made, where they are not there.
     pub(crate) async fn open(&self, table: &str, parameters: &str, http: SharedHttpClient) -> Result<Store> {
+        self.builder(table, parameters, http)?.create(true).open().await
+    }
+
+    pub(crate) fn builder(&self, table: &str, parameters: &str, http: SharedHttpClient) -> Result<Builder> {
         let config = SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
             .credentials_provider(SharedCredentialsProvider::new(Credentials::from_keys(KEY, KEY, None)))
             .region(Region::new(REGION))
             .build();
         let url = format!("{}/{table}?{parameters}", self.endpoint);
-        Store::builder(&url)?.sdk_config(config).http_client(http).create(true).open().await
+        Ok(Store::builder(&url)?.sdk_config(config).http_client(http))
     }
 }
 

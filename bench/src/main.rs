@@ -17,6 +17,7 @@ mod growth;
 mod instructions;
 mod ours;
 mod overhead;
+mod pairs;
 mod plot;
 mod replay;
 mod report;
@@ -28,7 +29,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use document::{Page, Told};
+use document::{Page, Told, Tree};
 use fencepost_contest::Fault;
 use plot::Plot;
 use report::{BROKEN, Format, Report};
@@ -170,6 +171,10 @@ impl What {
         }
     }
 
+    fn has_page(&self) -> bool {
+        matches!(self, What::Units(_) | What::Speed(_) | What::Growth(_) | What::Feeds(_))
+    }
+
     fn place(&self) -> Option<&ground::Place> {
         match self {
             What::Units(args) => Some(&args.ground),
@@ -234,19 +239,25 @@ async fn main() -> Result<(), Fault> {
         );
     }
     // Before any clock begins, and before an hour is spent on what could not be written.
+    let began = Tree::here();
+    let named = |now: Option<&Tree>| if write && into.is_none() { Tree::may_be_told(now, began.as_ref()) } else { Ok(()) };
+    if what.iter().any(What::has_page) {
+        named(began.as_ref())?;
+    }
     let missing = if what.iter().any(What::wants_peers) { contenders::made_ready() } else { Vec::new() };
     if write {
         document::allowed(into.as_deref(), &missing)?;
     }
     let (mut all, mut left_out) = (Vec::new(), Vec::new());
     for what in what {
-        let (began, elsewhere, mut words) = (Instant::now(), what.place().is_some_and(|place| place.endpoint.is_some()), what.words());
+        let (started, elsewhere, mut words) = (Instant::now(), what.place().is_some_and(|place| place.endpoint.is_some()), what.words());
         words.extend(["--write".to_owned()]);
         words.extend(into.as_ref().map(|into| format!("--into {}", into.display())));
         let done = what.run(write).await?;
         // Each as soon as it is there: the next may take long.
         if let (Some(page), true) = (done.page, write && document::allowed(into.as_deref(), &done.left_out).is_ok()) {
-            let told = Told { who: &done.who, elsewhere, took: began.elapsed(), words: &words };
+            named(Tree::here().as_ref())?;
+            let told = Told { who: &done.who, elsewhere, took: started.elapsed(), words: &words, tree: began.as_ref() };
             document::write(into.as_deref(), page, &told, &done.reports, &done.plots)?;
         }
         left_out.extend(done.left_out);

@@ -33,8 +33,12 @@ pub(crate) const LAYOUTS: &[Layout] = &[
     Layout { name: "reventless", parameters: "layout=reventless&partition=order&cross=customer", stream: "order:1" },
 ];
 
-/// How long something idle is watched: whole looks of a second, and whole renewals of a lease, every fourth of them.
-const WATCHED: Duration = Duration::from_secs(16);
+/// How long something idle is watched: whole looks of a second; whole renewals of a lease, with every third of them; and whole looks
+/// at the leases
+/// of others, with every fourth.
+const WATCHED: Duration = Duration::from_secs(24);
+/// Appends of which it is told how their units differ: more than a Tip of Equinox' takes in before it is begun anew.
+const IN_A_ROW: u64 = 100;
 
 /// Rows that watch something idle, which takes nothing of the machine: all of them at once.
 pub(crate) fn is_watched(row: &str) -> bool {
@@ -121,7 +125,7 @@ impl Bench<'_> {
         self.grow(there, length).await
     }
 
-    async fn append(&self, length: u64) -> Result<Units> {
+    async fn append(&mut self, length: u64) -> Result<Units> {
         self.grow_to(length).await?;
         let (streams, stream) = (self.opened.store.streams(), self.stream()?);
         // By a process that has been running for a while: in lanes it knows the lane's end.
@@ -129,7 +133,18 @@ impl Bench<'_> {
         // By who knows the stream, as every peer is told its version.
         let token = streams.load(&stream, LoadOptions::default().latest()).await?.token;
         let step = Step::new([event(length)?]).expect(Expect::Token(token));
-        Ok(self.opened.measured(streams.append(&stream, step)).await?.1)
+        let units = self.opened.measured(streams.append(&stream, step)).await?.1;
+        self.eventual = self.opened.asked.take();
+        if length == 100 {
+            let (mut least, mut most) = (units.write, units.write);
+            for n in 0..IN_A_ROW {
+                let next = self.opened.measured(streams.append(&stream, Step::new([event(length + 1 + n)?]))).await?.1;
+                (least, most) = (least.min(next.write), most.max(next.write));
+            }
+            self.note = (least < most).then(|| format!("{least} to {most} w in the next {IN_A_ROW}"));
+            self.opened.begin();
+        }
+        Ok(units)
     }
 
     async fn load(&self, length: u64) -> Result<Units> {
@@ -349,7 +364,7 @@ impl Bench<'_> {
         self.index().await?;
         let consumer = self.opened.store.consumer("idle")?;
         let mut run = std::pin::pin!(consumer.run(async |_: Handed| Ok::<_, String>(())));
-        self.until(run.as_mut(), 4 * SECOND, |meter| meter.take().write > 0.0).await;
+        self.until(run.as_mut(), 3 * SECOND, |meter| meter.take().write > 0.0).await;
         watch(run.as_mut(), WATCHED).await;
         Ok(by_hour(self.opened.meter.take()))
     }

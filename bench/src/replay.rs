@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use fencepost::{Append, Consumer, Engine, Event, Handed, IndexOptions, Result, Store};
-use fencepost_contest::{KEY, REGION};
+use fencepost_contest::{KEY, REGION, memory};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::report::{Report, claim};
+use crate::report::{Report, claim, figure};
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
@@ -165,13 +165,6 @@ async fn consumer(url: &str, events: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes, as the kernel tells of this process.
-fn memory(what: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).expect("a line of it");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
-}
-
 /// A process that ends with this one.
 struct Started(Child);
 
@@ -207,11 +200,11 @@ pub(crate) async fn run(args: &Args) -> Result<Report> {
     for over in all.into_iter().filter(|over| args.over.is_empty() || args.over.contains(over)) {
         let (loading, course) = replay(args, over);
         let per_second = |seconds: f64| json!((args.events as f64 / seconds).round() as u64);
-        let megabytes = |bytes: &u64| json!((*bytes as f64 / 1e5).round() / 10.0);
+        let megabytes = |bytes: &u64| figure(*bytes as f64 / 1e6, 1);
         let resident = course.resident.iter().chain([&course.peak]).map(megabytes);
         rows.push([json!(over.says()), per_second(loading), per_second(course.seconds)].into_iter().chain(resident).collect());
         if args.is_whole() {
-            let says = format!("{}: at most {} MB resident: {}", over.says(), MOST / 1_000_000, megabytes(&course.peak));
+            let says = format!("{}: at most {} MB resident: {:.1}", over.says(), MOST / 1_000_000, course.peak as f64 / 1e6);
             notes.push(claim(&says, course.peak <= MOST));
         }
     }

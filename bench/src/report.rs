@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use fencepost::Units;
 use serde_json::{Map, Value, json};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -38,7 +39,9 @@ impl Report {
 
     fn json(&self) -> Value {
         let named = |row: &Vec<Value>| -> Map<String, Value> {
-            self.columns.iter().zip(row).map(|(name, value)| (name.clone(), value.clone())).collect()
+            // One figure is a number for programs.
+            let plain = |value: &Value| value.get(FIGURE).unwrap_or(value).clone();
+            self.columns.iter().zip(row).map(|(name, value)| (name.clone(), plain(value))).collect()
         };
         json!({ "title": self.title, "rows": self.rows.iter().map(named).collect::<Vec<_>>(), "notes": self.notes })
     }
@@ -83,6 +86,31 @@ pub(crate) fn cell(shown: String, figures: Value) -> Value {
     cell
 }
 
+const FIGURE: &str = "figure";
+
+/// A cell of one figure, shown with as many digits as are meant.
+pub(crate) fn figure(value: f64, digits: usize) -> Value {
+    cell(format!("{value:.digits$}"), json!({ FIGURE: value }))
+}
+
+/// What a [`figure`] is of.
+pub(crate) fn number(cell: &Value) -> Option<f64> {
+    cell.get(FIGURE)?.as_f64()
+}
+
+/// `4 w + 0.5 r`, with `~` at reads that are eventually consistent.
+pub(crate) fn parts(Units { write, read, .. }: Units, eventual: bool) -> String {
+    let part = |units: f64, name: &str| (units > 0.0).then(|| format!("{} {name}", (units * 100.0).round() / 100.0));
+    let parts: Vec<String> = [part(write, "w"), part(read, if eventual { "r~" } else { "r" })].into_iter().flatten().collect();
+    if parts.is_empty() { "0".into() } else { parts.join(" + ") }
+}
+
+/// Whether a ratio is at most so much, as both are shown: what is not seen in a figure is not held against it.
+pub(crate) fn within(ratio: f64, most: f64) -> bool {
+    let shown = |ratio: f64| (ratio * 100.0).round();
+    shown(ratio) <= shown(most)
+}
+
 /// What must hold, and whether it does. One that does not makes the run fail.
 pub(crate) fn claim(says: &str, holds: bool) -> String {
     format!("{}: {says}", if holds { "holds" } else { BROKEN })
@@ -107,10 +135,6 @@ fn joined(parts: [String; 3]) -> String {
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Number(number) => match number.as_u64() {
-            Some(whole) => whole.to_string(),
-            None => format!("{:.3}", number.as_f64().unwrap_or_default()),
-        },
         Value::Object(cell) if cell.contains_key("shown") => cell["shown"].as_str().unwrap_or_default().to_owned(),
         Value::Null => "–".into(),
         other => other.to_string(),
@@ -131,17 +155,25 @@ impl Compared {
     }
 }
 
-/// In turns, so that a slow moment of the machine strikes both; the first round of each warms up and is left out.
+/// In turns, so that a slow moment of the machine strikes both, and each second round begins with the other; the first round of each
+/// warms up and is
+/// left out.
 pub(crate) async fn compare(rounds: usize, mut bare: impl AsyncFnMut(usize), mut ours: impl AsyncFnMut(usize)) -> Compared {
     let (mut bare_times, mut our_times) = (Vec::new(), Vec::new());
     for round in 0..=rounds {
-        let began = Instant::now();
-        bare(round).await;
-        let between = Instant::now();
-        ours(round).await;
+        let mut times = [Duration::ZERO; 2];
+        for side in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+            let began = Instant::now();
+            if side == 0 {
+                bare(round).await
+            } else {
+                ours(round).await
+            }
+            times[side] = began.elapsed();
+        }
         if round > 0 || rounds == 0 {
-            bare_times.push(between - began);
-            our_times.push(between.elapsed());
+            bare_times.push(times[0]);
+            our_times.push(times[1]);
         }
     }
     let ratios = our_times.iter().zip(&bare_times).map(|(ours, bare)| ours.div_duration_f64(*bare)).collect();
@@ -151,4 +183,31 @@ pub(crate) async fn compare(rounds: usize, mut bare: impl AsyncFnMut(usize), mut
 pub(crate) fn median<T: PartialOrd + Copy>(mut of: Vec<T>) -> T {
     of.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
     of[of.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_that_is_shown_as_the_most_is_within_it() {
+        for most in [1.15, 1.3, 1.05, 1.0] {
+            assert!(within(most, most) && within(most + 0.0049, most) && within(most - 0.1, most), "{most}");
+            assert!(!within(most + 0.0051, most) && !within(f64::INFINITY, most), "{most}");
+        }
+    }
+
+    #[test]
+    fn a_figure_is_shown_with_the_digits_that_are_meant_and_is_a_number_for_programs() {
+        let report = Report::new(&["", "ratio", "MB", "events"], vec![vec![json!("a"), figure(1.2, 2), figure(16.84, 1), json!(61_055)]]);
+        assert!(report.markdown().ends_with("| a | 1.20 | 16.8 | 61055 |"), "{}", report.markdown());
+        assert_eq!(report.json()["rows"][0], json!({ "": "a", "ratio": 1.2, "MB": 16.84, "events": 61_055 }));
+    }
+
+    #[tokio::test]
+    async fn neither_side_is_always_first() {
+        let order = std::cell::RefCell::new(Vec::new());
+        compare(2, async |_| order.borrow_mut().push("bare"), async |_| order.borrow_mut().push("ours")).await;
+        assert_eq!(order.into_inner(), ["bare", "ours", "ours", "bare", "bare", "ours"]);
+    }
 }

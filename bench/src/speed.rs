@@ -12,11 +12,13 @@ use fencepost::Result;
 use fencepost_contest::{Scenario, Speed, Task, Timed};
 use serde_json::{Value, json};
 
-use crate::contenders::{self, BARE, By, CONTENDERS, Contender, LEDGER, run as run_id};
+use crate::beaten::Beaten;
+use crate::contenders::{self, BARE, By, CONTENDERS, Contender, LEDGER, UNSTREAMED, run as run_id};
 use crate::document::Page;
 use crate::ground::{self, Ground};
+use crate::pairs::{self, Pairs};
 use crate::plot::{Axis, Line, Plot};
-use crate::report::{BROKEN, Report, cell, claim, median};
+use crate::report::{BROKEN, Report, cell, figure, median, number};
 use crate::units::left_out;
 use crate::{Done, beaten, overhead};
 
@@ -25,10 +27,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) ground: ground::Place,
     /// Turns of each contender.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = ROUNDS)]
     pub(crate) rounds: usize,
     /// How long each writes in a turn.
-    #[arg(long, default_value_t = 700)]
+    #[arg(long, default_value_t = MILLISECONDS)]
     milliseconds: u64,
     /// How many write at once.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64])]
@@ -52,9 +54,21 @@ impl Args {
     /// Everybody, at every number of writers, in every scenario, often enough.
     pub(crate) fn is_whole(&self) -> bool {
         let usual = [1, 16, 64].iter().all(|writers| self.writers.contains(writers));
-        !self.without_peers && self.scenarios.is_empty() && usual && self.rounds >= 3 && self.milliseconds >= 500
+        !self.without_peers && self.scenarios.is_empty() && usual && self.rounds >= ROUNDS && self.milliseconds >= MILLISECONDS
+    }
+
+    /// Whether a turn is long enough that its ratios say something.
+    fn is_long(&self) -> bool {
+        self.milliseconds >= 500
     }
 }
+
+/// What it takes by itself, some eight minutes in all, and what a page is written of.
+const ROUNDS: usize = 5;
+const MILLISECONDS: u64 = 700;
+/// So many pairs for each round, and each side of one for so long at most.
+const PAIRS: usize = 3;
+const PAIRED: u64 = 400;
 
 /// What the store may add to the bare SDK at one writer.
 pub(crate) const OVERHEAD: f64 = 1.15;
@@ -83,7 +97,7 @@ pub(crate) async fn run(args: &Args) -> Result<Done> {
                 Err(why) => missing.push(left_out(contender, &why)),
             }
         }
-        let runs = race(&args, &present, |contender, speed| {
+        let run_turn = |contender: &Contender, speed: Speed| {
             // An engine of ours is a new one for every turn: it keeps the token of each transaction for ten minutes and goes through them with the
             // next, so that whoever came later would pay for those before.
             if args.ground.endpoint.is_some() {
@@ -92,9 +106,11 @@ pub(crate) async fn run(args: &Args) -> Result<Done> {
             let fresh = runtime.block_on(Ground::new(&args.ground)).map_err(|error| error.to_string())?;
             prepare(contender, fresh.endpoint())?;
             contender.lines(fresh.endpoint(), &Task::Speed(speed))
-        });
+        };
+        let runs = race(&args, &present, run_turn);
+        let pairs = paired(&args, endpoint, run_turn);
         let start = (!args.without_peers).then(|| start(&args, &present, endpoint, &runs));
-        let mut reports = tables(&args, &present, &runs);
+        let mut reports = tables(&args, &present, &runs, &pairs);
         reports.extend(start);
         // What umadb wrote is in a folder of this machine.
         for contender in present.iter().filter(|contender| !contender.units) {
@@ -105,11 +121,12 @@ pub(crate) async fn run(args: &Args) -> Result<Done> {
         Done { page: Some(Page::Speed), who, reports, plots, ..Done::default() }.without(missing)
     });
     let mut done = done.await.map_err(|error| fencepost::Error::unavailable(fencepost::Reason::Rejected, error.to_string()))?;
-    // As many as a short run can have, and sixteen writers at the least.
+    // As many as a short run can have.
     let operations = usize::try_from(args.milliseconds).unwrap_or(400).clamp(16, 400);
     let added = overhead::run(&overhead::Args::of(operations, 3 * args.rounds)).await?;
-    done.reports
-        .push(added.titled("what the store adds to the bare SDK, in one process, without a network between: the most that it can be"));
+    let title = "what the store adds to the bare SDK where both call the engine in their own process, without HTTP and sockets, of \
+    which a request is mostly made";
+    done.reports.push(added.titled(title));
     Ok(done)
 }
 
@@ -142,28 +159,58 @@ fn race(args: &Args, present: &[&'static Contender], run_turn: impl Fn(&Contende
     runs
 }
 
-fn per_second(timed: &Timed) -> f64 {
+/// One writer on a stream of its own, where that is asked for.
+fn paired(args: &Args, endpoint: &str, run_turn: impl Fn(&Contender, Speed) -> Turn) -> Vec<Pairs> {
+    let scenario = Scenario::Disjoint;
+    if !args.writers.contains(&1) || !(args.scenarios.is_empty() || args.scenarios.contains(&scenario)) {
+        return Vec::new();
+    }
+    // On an endpoint that was given, this one's tables are not there yet.
+    if let Some(unstreamed) = CONTENDERS.iter().find(|contender| contender.name == UNSTREAMED) {
+        let _ = prepare(unstreamed, endpoint).map_err(|why| eprintln!("{why}"));
+    }
+    let (lasts, mut run) = (Duration::from_millis(args.milliseconds.min(PAIRED)), 0);
+    Pairs::all(PAIRS * args.rounds, |contender| {
+        run += 1;
+        let speed = Speed { scenario, writers: 1, lasts, table: table(contender), run: PAIR_RUNS + run };
+        run_turn(contender, speed).map_err(|why| eprintln!("{why}")).ok()?.pop()
+    })
+}
+
+/// Behind the numbers of the turns: each has streams of its own.
+const PAIR_RUNS: u64 = 1_000_000;
+
+pub(crate) fn per_second(timed: &Timed) -> f64 {
     timed.done as f64 / timed.seconds
 }
 
+/// Conflicts for each operation that was done, of all turns together; none where they are not told.
+pub(crate) fn lost(runs: &Runs, key: (Scenario, usize, &'static str)) -> Option<f64> {
+    let turns: Vec<(u64, u64)> = runs.get(&key)?.iter().flatten().filter_map(|turn| Some((turn.conflicts?, turn.done))).collect();
+    let (conflicts, done) = turns.iter().fold((0, 0), |(conflicts, done), turn| (conflicts + turn.0, done + turn.1));
+    (done > 0).then(|| conflicts as f64 / done as f64)
+}
+
 /// The median over the turns in which it came through.
-fn middle(runs: &Runs, key: (Scenario, usize, &'static str), of: impl Fn(&Timed) -> f64) -> Option<f64> {
+pub(crate) fn middle(runs: &Runs, key: (Scenario, usize, &'static str), of: impl Fn(&Timed) -> f64) -> Option<f64> {
     let found: Vec<f64> = runs.get(&key)?.iter().flatten().map(of).collect();
     (!found.is_empty()).then(|| median(found))
 }
 
-/// The time of one's operation to that of another's, of the same turns. Who came to nothing in a turn, or not through it, was infinitely slow.
+/// The time of one's operation to that of another's. Who came to nothing in a turn, or not through it, was infinitely slow.
+pub(crate) fn times(one: Option<&Timed>, other: Option<&Timed>) -> f64 {
+    let done = |turn: Option<&Timed>| turn.map_or(0.0, per_second);
+    match (done(one), done(other)) {
+        // Neither is ahead of the other.
+        (0.0, 0.0) => 1.0,
+        (one, other) => other / one,
+    }
+}
+
+/// The same of the same turns.
 pub(crate) fn ratio(runs: &Runs, (scenario, writers): (Scenario, usize), one: &'static str, other: &'static str) -> Option<f64> {
     let of = |name| runs.get(&(scenario, writers, name));
-    let pairs = of(one)?.iter().zip(of(other)?);
-    let done = |turn: &Option<Timed>| turn.as_ref().map_or(0.0, per_second);
-    let ratios: Vec<f64> = pairs
-        .map(|(one, other)| match (done(one), done(other)) {
-            // Neither is ahead of the other.
-            (0.0, 0.0) => 1.0,
-            (one, other) => other / one,
-        })
-        .collect();
+    let ratios: Vec<f64> = of(one)?.iter().zip(of(other)?).map(|(one, other)| times(one.as_ref(), other.as_ref())).collect();
     (!ratios.is_empty()).then(|| median(ratios))
 }
 
@@ -172,7 +219,7 @@ pub(crate) fn shown(ratio: f64) -> String {
     if ratio.is_normal() { format!("{ratio:.2}") } else { "–".into() }
 }
 
-fn tables(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Report> {
+fn tables(args: &Args, present: &[&'static Contender], runs: &Runs, pairs: &[Pairs]) -> Vec<Report> {
     let mut reports = Vec::new();
     let heads: Vec<String> = args.writers.iter().map(|n| if *n == 1 { "1 writer".into() } else { format!("{n} writers") }).collect();
     let columns = |first: &'static str| std::iter::once(first).chain(heads.iter().map(String::as_str)).collect::<Vec<_>>();
@@ -188,10 +235,11 @@ fn tables(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Repor
                     let Some(((ops, p50), p99)) = found else { return json!("failed") };
                     let ratio = ratio(runs, (scenario, *writers), contender.name, BARE);
                     let beside = ratio.map_or(String::new(), |ratio| format!(" · {}", shown(ratio)));
-                    let (p50, p99) = (p50 / 1e3, p99 / 1e3);
-                    let figures =
-                        json!({ "per_second": ops, "p50_ms": p50, "p99_ms": p99, "time_to_bare": ratio.filter(|ratio| ratio.is_normal()) });
-                    cell(format!("{ops:.0}/s · {p50:.2}/{p99:.2} ms{beside}"), figures)
+                    let (p50, p99, lost) = (p50 / 1e3, p99 / 1e3, lost(runs, key));
+                    let races = lost.filter(|lost| *lost > 0.0).map_or(String::new(), |lost| format!(" · {lost:.1} lost"));
+                    let ratio = ratio.filter(|ratio| ratio.is_normal());
+                    let figures = json!({ "per_second": ops, "p50_ms": p50, "p99_ms": p99, "time_to_bare": ratio, "lost": lost });
+                    cell(format!("{ops:.0}/s · {p50:.2}/{p99:.2} ms{beside}{races}"), figures)
                 };
                 std::iter::once(json!(contender.name)).chain(args.writers.iter().map(cell)).collect()
             })
@@ -201,34 +249,32 @@ fn tables(args: &Args, present: &[&'static Contender], runs: &Runs) -> Vec<Repor
         }
         let title = match scenario {
             Scenario::Disjoint => "appends to disjoint streams: operations per second · p50/p99 · time beside the bare SDK's",
-            Scenario::Hot => "appends to one hot stream: the same",
-            Scenario::Boundaries => "decisions on overlapping boundaries of two tags: the same",
+            Scenario::Hot => "appends to one hot stream: the same · races lost for each that was won",
+            Scenario::Boundaries => "decisions on overlapping boundaries of two tags: the same · races lost for each that was won",
         };
         let failed = rows.iter().filter(|row| row.contains(&json!("failed")));
         let mut notes: Vec<String> = failed.map(|row| format!("{BROKEN}: {} comes through", row[0].as_str().unwrap_or_default())).collect();
         notes.extend(beaten::by_failing(runs, scenario));
-        // A short run says nothing about its ratios.
-        let compared = if args.milliseconds >= 500 { &args.writers[..] } else { &[] };
-        let beside = ratio(runs, (scenario, 1), LEDGER, BARE).filter(|_| scenario == Scenario::Disjoint && !compared.is_empty());
-        if let Some(ratio) = beside {
-            let says = format!("at one writer an append takes at most {OVERHEAD} times the bare SDK's time, over HTTP: {ratio:.2}");
-            notes.push(claim(&says, ratio <= OVERHEAD));
-        }
-        notes.extend(beaten::beside_the_bare_sdk(runs, scenario, compared));
+        let compared = if args.is_long() { &args.writers[..] } else { &[] };
+        let beaten = Beaten { runs, pairs, scenario };
+        notes.extend(beaten.beside_the_bare_sdk(compared));
         reports.push(Report::new(&columns(""), rows).titled(title).with_notes(notes));
+        if scenario == Scenario::Disjoint && !pairs.is_empty() {
+            reports.push(pairs::report(pairs, args.is_long()));
+        }
         let others = present.iter().filter(told).filter(|contender| contender.is_peer());
         let rows: Vec<Vec<Value>> = others
             .map(|peer| {
                 let cell = |writers: &usize| {
                     let ratio = ratio(runs, (scenario, *writers), LEDGER, peer.name).filter(|ratio| ratio.is_normal());
-                    json!(ratio.map(|ratio| (ratio * 100.0).round() / 100.0))
+                    ratio.map_or(Value::Null, |ratio| figure(ratio, 2))
                 };
                 std::iter::once(json!(peer.name)).chain(args.writers.iter().map(cell)).collect()
             })
             .collect();
         if !rows.is_empty() {
             let title = format!("{scenario}: the time of an operation of the ledger in streams mode, beside the peer's");
-            let notes = beaten::beside_peers(runs, scenario, compared, present);
+            let notes = beaten.beside_peers(compared, present);
             reports.push(Report::new(&columns("beside"), rows).titled(&title).with_notes(notes));
         }
     }
@@ -272,7 +318,7 @@ fn start(args: &Args, present: &[&'static Contender], endpoint: &str, runs: &Run
         }
     }
     let most = args.writers.iter().copied().max().unwrap_or(1);
-    let megabytes = |bytes: f64| json!((bytes / 1e5).round() / 10.0);
+    let megabytes = |bytes: f64| figure(bytes / 1e6, 1);
     let mut notes = Vec::new();
     let rows = present.iter().filter_map(|contender| {
         small(contender, endpoint)?;
@@ -285,14 +331,16 @@ fn start(args: &Args, present: &[&'static Contender], endpoint: &str, runs: &Run
         let load = middle(runs, (scenario, most, contender.name), |timed| timed.peak as f64).map(megabytes);
         Some(vec![
             json!(contender.name),
-            json!((median(found.iter().map(|(ms, _)| *ms).collect()) * 10.0).round() / 10.0),
+            figure(median(found.iter().map(|(ms, _)| *ms).collect()), 1),
             size.unwrap_or(json!("node")),
             megabytes(median(found.iter().map(|(_, timed)| timed.rest as f64).collect())),
             load.unwrap_or(json!("–")),
         ])
     });
     let columns = ["", "cold start to first append, ms", "binary, MB", "memory at rest, MB", &format!("under {most} writers, MB")];
-    let rows = rows.collect();
+    let rows: Vec<Vec<Value>> = rows.collect();
+    let of = |who: &str, column: usize| rows.iter().find(|row| row[0] == who).and_then(|row| number(&row[column]));
+    notes.extend(beaten::by_what_is_carried(|column| of(LEDGER, column).zip(of(BARE, column)).is_some_and(|(ours, bare)| ours > bare)));
     Report::new(&columns, rows).titled("starting, size and memory").with_notes(notes)
 }
 
@@ -336,6 +384,18 @@ fn program(contender: &Contender) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_start_takes_one_request_more_than_an_append() {
+        let ground = Ground::new(&ground::Place::default()).await.expect("an engine");
+        ground.store("start", "feed=streams").await.expect("tables");
+        let meter = fencepost::testing::Meter::new(aws_smithy_http_client::Builder::new().build_http());
+        let store = ground.builder("start", "feed=streams", meter.http_client()).expect("a URL").open().await.expect("opens");
+        let event = fencepost::Event::new("OrderPlaced", "{}").expect("an event");
+        let (name, step) = (fencepost::StreamName::new("first-1").expect("a name"), fencepost::Step::new([event]));
+        store.streams().append(&name, step.expect(fencepost::Expect::None)).await.expect("appends");
+        assert_eq!(meter.take().requests, 2, "as the page says");
+    }
 
     #[test]
     fn a_start_ends_with_the_first_line_of_json() {

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::Done;
 use crate::claims::claims;
-use crate::contenders::{CONTENDERS, Contender, EVENTUAL, NO_NODE};
+use crate::contenders::{CONTENDERS, Contender, EVENTUAL, LEDGER, NO_NODE};
 use crate::document::Page;
 use crate::ground::{self, Ground};
-use crate::report::{BROKEN, Report, cell, claim};
+use crate::report::{BROKEN, Report, cell, claim, parts};
 use crate::work::{ROWS, Row, TABLES};
 
 #[derive(clap::Args, Clone, Default)]
@@ -64,18 +64,15 @@ impl Found {
     }
 }
 
-/// `4 w + 0.5 r, 2 req`, with `~` at reads that are eventually consistent.
+/// `4 w + 0.5 r, 2 req`
 fn shown(line: &Line) -> Value {
-    let Some(Units { write, read, requests }) = line.units else {
+    let Some(units @ Units { write, read, requests }) = line.units else {
         let why = line.cannot.clone().unwrap_or_default();
         return cell(why.clone(), json!({ "cannot": why }));
     };
-    let part = |units: f64, name: &str| (units > 0.0).then(|| format!("{} {name}", (units * 100.0).round() / 100.0));
-    let parts: Vec<String> = [part(write, "w"), part(read, if line.eventual { "r~" } else { "r" })].into_iter().flatten().collect();
-    let parts = if parts.is_empty() { "0".to_owned() } else { parts.join(" + ") };
     let note = line.note.as_ref().map_or(String::new(), |note| format!(", {note}"));
     let figures = json!({ "write": write, "read": read, "requests": requests, "eventual": line.eventual, "note": line.note });
-    cell(format!("{parts}, {requests} req{note}"), figures)
+    cell(format!("{}, {requests} req{note}", parts(units, line.eventual)), figures)
 }
 
 /// The peers are there already: the clock counts the work alone.
@@ -119,8 +116,11 @@ pub(crate) async fn run(args: &Args) -> Result<Done> {
     let took = began.elapsed();
     let in_time = claim(&format!("the run ends within ten minutes: it took {} s", took.as_secs()), took <= AT_MOST);
     let reports = tables(&found, &who, &wanted);
+    // Of the ledger, unless others alone were asked for.
+    let of_ledger = args.who.is_empty() || args.who.iter().any(|name| name == LEDGER);
+    let asked: Vec<&str> = wanted.iter().filter(|_| of_ledger).map(|row| row.name).collect();
     let done = Done { page: Some(Page::Units), who, reports, ..Done::default() };
-    Ok(done.without(missing).noting(claims(&found)).noting(args.is_whole().then_some(in_time)))
+    Ok(done.without(missing).noting(claims(&found, &asked)).noting(args.is_whole().then_some(in_time)))
 }
 
 /// A machine without node leaves its peer out; whatever else keeps one from being measured is a failure of the run.

@@ -219,8 +219,8 @@ pub struct Timed {
     pub p50: f64,
     /// and all but one in a hundred so many.
     pub p99: f64,
-    /// Conflicts on the way.
-    pub conflicts: u64,
+    /// Conflicts on the way to those; none where a contender settles them unseen.
+    pub conflicts: Option<u64>,
     /// Bytes in memory before it began,
     pub rest: u64,
     /// and at most.
@@ -236,8 +236,11 @@ pub struct Grown {
     pub append: Option<(Units, f64)>,
     /// One load of all, and its microseconds.
     pub load: Option<(Units, f64)>,
-    /// The most that an append took in any of its rounds, of each kind of unit and of requests.
-    #[serde(default)]
+    /// Whether a read of the load is eventually consistent.
+    pub eventual: bool,
+    /// The least that an append took in any of its rounds, of each kind of unit and of requests,
+    pub least: Option<Units>,
+    /// and the most.
     pub most: Option<Units>,
     /// Why there is none, or that it stopped here.
     pub says: Option<String>,
@@ -303,7 +306,7 @@ pub async fn race<W: Writer>(writers: Vec<W>, scenario: Scenario, lasts: Duratio
     took.extend(under_way);
     took.sort_unstable();
     let at = |share: f64| took.get((took.len() as f64 * share) as usize).map_or(0.0, |took| took.as_secs_f64() * 1e6);
-    Ok(Timed { done, unfinished, seconds, p50: at(0.5), p99: at(0.99), conflicts, rest, peak: memory("VmHWM") })
+    Ok(Timed { done, unfinished, seconds, p50: at(0.5), p99: at(0.99), conflicts: Some(conflicts), rest, peak: memory("VmHWM") })
 }
 
 fn locked(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
@@ -318,13 +321,19 @@ pub trait Stream {
     fn load(&mut self) -> impl Future<Output = Result<u64, Fault>>;
     /// What was consumed since this was last asked.
     fn consumed(&mut self) -> Units;
+    /// Whether a read of the last load was eventually consistent.
+    fn is_eventual(&self) -> bool;
     /// What the figures of a load do not say.
     fn says(&self) -> Option<String> {
         None
     }
 }
 
-/// Grows an empty stream, and says what an append and a load come to at these lengths, the medians of five; stops when the time is over.
+/// Appends at each length: some microseconds each, which a busy moment multiplies.
+const APPENDS: usize = 25;
+const LOADS: usize = 5;
+
+/// Grows an empty stream, and says what an append and a load come to at these lengths, the medians of several; stops when the time is over.
 pub async fn grow(stream: &mut impl Stream, lengths: &[u64], lasts: Duration) -> Result<(), Fault> {
     let (began, mut there) = (Instant::now(), 0);
     for length in lengths.iter().copied() {
@@ -333,11 +342,11 @@ pub async fn grow(stream: &mut impl Stream, lengths: &[u64], lasts: Duration) ->
             there += 1;
             if began.elapsed() > lasts {
                 let says = Some(format!("stopped after {} s", lasts.as_secs()));
-                return say(&Grown { length: there, append: None, load: None, most: None, says });
+                return say(&Grown { length: there, append: None, load: None, eventual: false, least: None, most: None, says });
             }
         }
-        let (mut loads, mut appends, mut short) = (Vec::new(), Vec::new(), None);
-        for _ in 0..5 {
+        let (mut loads, mut appends, mut short, mut eventual) = (Vec::new(), Vec::new(), None, false);
+        for _ in 0..LOADS {
             stream.consumed();
             let started = Instant::now();
             let loaded = stream.load().await?;
@@ -346,16 +355,18 @@ pub async fn grow(stream: &mut impl Stream, lengths: &[u64], lasts: Duration) ->
                 break;
             }
             loads.push((stream.consumed(), started.elapsed().as_secs_f64() * 1e6));
+            eventual |= stream.is_eventual();
         }
-        for _ in 0..5 {
+        for _ in 0..APPENDS {
             stream.consumed();
             let started = Instant::now();
             stream.append().await?;
             there += 1;
             appends.push((stream.consumed(), started.elapsed().as_secs_f64() * 1e6));
         }
-        let (most, says) = (most(appends.iter().map(|(units, _)| *units)), short.or(stream.says()));
-        say(&Grown { length, append: middle(appends), load: middle(loads), most, says })?;
+        let units = || appends.iter().map(|(units, _)| *units);
+        let (least, most, says) = (least(units()), most(units()), short.or(stream.says()));
+        say(&Grown { length, append: middle(appends), load: middle(loads), eventual, least, most, says })?;
     }
     Ok(())
 }
@@ -363,6 +374,11 @@ pub async fn grow(stream: &mut impl Stream, lengths: &[u64], lasts: Duration) ->
 /// The most of each kind of unit and of requests: what rounds must not differ in is seen in any of them.
 pub fn most(of: impl Iterator<Item = Units>) -> Option<Units> {
     of.reduce(|a, b| Units { read: a.read.max(b.read), write: a.write.max(b.write), requests: a.requests.max(b.requests) })
+}
+
+/// The least of each.
+fn least(of: impl Iterator<Item = Units>) -> Option<Units> {
+    of.reduce(|a, b| Units { read: a.read.min(b.read), write: a.write.min(b.write), requests: a.requests.min(b.requests) })
 }
 
 /// The one that half of them took longer than.
@@ -380,7 +396,7 @@ pub fn memory(what: &str) -> u64 {
 
 /// What there is to tell of a first operation: the memory.
 pub fn first() -> Timed {
-    Timed { done: 1, unfinished: 0, seconds: 0.0, p50: 0.0, p99: 0.0, conflicts: 0, rest: memory("VmRSS"), peak: memory("VmHWM") }
+    Timed { done: 1, unfinished: 0, seconds: 0.0, p50: 0.0, p99: 0.0, conflicts: None, rest: memory("VmRSS"), peak: memory("VmHWM") }
 }
 
 /// Prints a line for whoever started this process.
@@ -420,7 +436,7 @@ mod tests {
         let (began, lasts) = (Instant::now(), Duration::from_millis(50));
         let timed = race((0..4).map(|_| Stuck(0)).collect(), Scenario::Hot, lasts).await.unwrap();
         assert!(began.elapsed() < WARM, "it waits for nobody");
-        assert_eq!((timed.done, timed.unfinished, timed.conflicts), (4, 4, 4));
+        assert_eq!((timed.done, timed.unfinished, timed.conflicts), (4, 4, Some(4)));
         assert!(timed.p99 >= 49_000.0, "what is under way took as long as the race: {timed:?}");
     }
 

@@ -1,7 +1,5 @@
 //! What a peer must be able to do, and the rows made of it: the same as `bench/src/ours.rs` does with our layouts.
 
-use std::time::Duration;
-
 use fencepost::Units;
 use fencepost_contest::{Fault, Row, Scenario, Speed, Stream, Task, Writer, grow, race, run_id, say, state};
 use serde_json::{Value, json};
@@ -127,8 +125,7 @@ pub async fn contend<P: Peer>(ground: &Ground, task: Task) -> Result<(), Fault> 
             let (mut peer, table) = (P::default(), format!("growth-{}-{}", P::table(), run_id()));
             P::prepare(ground, &table).await?;
             peer.open(ground, &table, "1").await?;
-            let lengths: Vec<u64> = lengths.into_iter().filter(|length| *length <= 10_000).collect();
-            grow(&mut Growing { peer, version: 0, ground, paged: None }, &lengths, lasts.min(Duration::from_secs(180))).await
+            grow(&mut Growing { peer, version: 0, ground, paged: None }, &lengths, lasts).await
         }
     }
 }
@@ -206,6 +203,9 @@ impl<P: Peer> Stream for Growing<'_, P> {
     }
     fn consumed(&mut self) -> Units {
         self.ground.taken()
+    }
+    fn is_eventual(&self) -> bool {
+        self.peer.is_eventual(false)
     }
     fn says(&self) -> Option<String> {
         self.paged.clone()
