@@ -519,7 +519,8 @@ pub(super) async fn rebuild(store: &Equinox, pace: Pace, progress: &(dyn Fn(&Reb
     scan.finish().await;
     let RebuildProgress { items, resumed, dropped, .. } = so_far;
     let trimmed = marks.gap.is_some();
-    Ok(IndexRebuilt { items, resumed, dropped, unreadable: 0, appended: put.events, epochs: put.entries, trimmed, units: op.units() })
+    let (appended, epochs) = (put.events, put.entries);
+    Ok(IndexRebuilt { items, resumed, dropped, unreadable: 0, held: 0, appended, epochs, trimmed, units: op.units() })
 }
 
 fn cut(span: &Span, range: &Range<u64>) -> Span {
