@@ -21,7 +21,7 @@ use super::rebuild::{IndexRebuilt, RebuildProgress};
 use super::run::{AGAIN, AGAIN_AT_MOST, LOOKED, unlooked};
 use super::scan::{PARTS, Pace, Scan};
 use super::shards::{FORGETS, QUIET, Shards};
-use super::status::{IndexStatus, ShardStatus, Unread, oldest, time};
+use super::status::{IndexStatus, ShardStatus, Unread, oldest, since, time};
 use super::{IndexOptions, IndexProgress, Until};
 use crate::dynamo::item::Item;
 use crate::dynamo::records::Sequence;
@@ -327,6 +327,11 @@ pub(super) async fn status(store: &Equinox) -> Result<IndexStatus> {
         unread,
         units: op.units(),
     })
+}
+
+pub(super) async fn lacks_since(store: &Equinox) -> Result<Option<Timestamp>> {
+    let (marks, _) = Marks::load(store).await?;
+    since(look(store, &store.side().dynamo().op(), &marks).await)
 }
 
 async fn look(store: &Equinox, op: &Op, marks: &Marks) -> Result<Unread> {
