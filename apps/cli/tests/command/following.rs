@@ -65,7 +65,7 @@ fn a_consumer_is_shown_to_lag_behind_what_nobody_has_indexed() {
     let shown = json(&store, &["consumers", "show", "mailer"]);
     assert_eq!((&shown["lag"]["events"], &shown["lag"]["more"]), (&json!(0), &json!(true)), "{shown}");
     assert!(shown["unindexed_since"].is_string(), "{shown}");
-    let told = store.run(&["consumers", "show", "mailer"]).ok().stdout();
+    let told = store.run(&["consumers", "show", "mailer", "-o", "table"]).ok().stdout();
     assert!(told.contains("more than 0 events behind") && told.contains("the feed's index lacks what was written since 20"), "{told}");
     store.run(&["index", "run", "--once"]).ok();
     let shown = json(&store, &["consumers", "show", "mailer"]);
