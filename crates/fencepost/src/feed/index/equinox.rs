@@ -20,7 +20,7 @@ use super::poll::{Poller, now_of};
 use super::rebuild::{IndexRebuilt, RebuildProgress};
 use super::run::{AGAIN, AGAIN_AT_MOST, LOOKED, unlooked};
 use super::scan::{PARTS, Pace, Scan};
-use super::shards::{FORGETS, QUIET, Shards};
+use super::shards::{FORGETS, QUIET, SURE, Shards};
 use super::status::{IndexStatus, ShardStatus, Unread, oldest, since, time};
 use super::{IndexOptions, IndexProgress, Until};
 use crate::dynamo::item::Item;
@@ -129,7 +129,7 @@ impl<'a> Runner<'a> {
         let mut session = Session::resume(self.store, &self.op).await?;
         let dynamo = self.store.side().dynamo();
         let mut appended = self.store.side().rings();
-        let (mut quiet, mut pause, mut polled) = (0, self.options.idle_at_least, now(self.store));
+        let (mut quiet, mut pause, mut polled, mut told) = (0, self.options.idle_at_least, now(self.store), false);
         loop {
             // Whatever rings from here on may have come too late for this round.
             appended.mark_unchanged();
@@ -141,7 +141,7 @@ impl<'a> Runner<'a> {
             let (moved, put) = session.round(self.store, &self.op).await?;
             self.tell(&session, moved, put);
             if moved {
-                (quiet, pause) = (0, self.options.idle_at_least);
+                (quiet, pause, told) = (0, self.options.idle_at_least, false);
                 if session.saved.elapsed() > SAVED_AFTER {
                     session.save(self.store).await?;
                 }
@@ -149,8 +149,11 @@ impl<'a> Runner<'a> {
             }
             quiet += 1;
             session.save(self.store).await?;
-            let enough = QUIET.max(self.options.quiet);
-            if quiet == enough {
+            // One that runs on comes to that many empty pages by itself; one that ends would never.
+            let unsure = self.options.until == Until::CaughtUp && session.shards.is_unsure(now(self.store));
+            let enough = if unsure { SURE } else { QUIET }.max(self.options.quiet);
+            if quiet >= enough && !told {
+                told = true;
                 (self.so_far.caught_up, self.so_far.lag) = (true, Duration::ZERO);
                 (self.progress)(&self.so_far);
             }
