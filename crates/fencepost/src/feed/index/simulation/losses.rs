@@ -8,7 +8,7 @@ use crate::event::CommitId;
 use crate::feed::index::mutation::Mutation;
 use crate::feed::index::plan::{Plan, Stamps};
 use crate::feed::index::run::{FORGOTTEN, MAY_COME, UNREAD};
-use crate::feed::index::shards::{Bounds, FORGETS, Shards};
+use crate::feed::index::shards::{Bounds, FORGETS, QUIET, SURE, Shards};
 use crate::side::epoch::Gap;
 use crate::side::notice::Notice;
 
@@ -76,6 +76,9 @@ impl World {
     }
 
     pub(super) fn something_is_lost(&mut self) {
+        if self.droughts.is_some() && self.rng.bool() {
+            return self.look_in_vain();
+        }
         match self.rng.u8(0..4) {
             0 => {
                 if let Some((_, notice)) = self.underway.first() {
@@ -107,6 +110,27 @@ impl World {
             }
             self.now += self.rng.u64(30 * MINUTE..8 * HOUR);
         }
+    }
+
+    /// Records lie unread for hours, a look meets empty pages in front of them, and before the next one they are gone.
+    fn look_in_vain(&mut self) {
+        self.turn(0, true);
+        for _ in 0..4 {
+            self.write();
+        }
+        while !self.underway.is_empty() {
+            self.arrive();
+        }
+        self.now += self.rng.u64(2 * HOUR..10 * HOUR);
+        let pages = self.rng.u32(QUIET..SURE / 2);
+        let dry = self.shards.keys().map(|shard| (shard.clone(), pages)).collect();
+        if let Some(indexer) = &mut self.indexers[0] {
+            indexer.dry = dry;
+        }
+        for _ in 0..pages {
+            self.turn(0, true);
+        }
+        self.now += self.rng.u64(15 * HOUR..23 * HOUR);
     }
 
     /// What is a day old is gone.
@@ -180,7 +204,7 @@ fn whatever_is_lost_every_commit_is_indexed_once_and_after_its_predecessors() {
 /// Taken for the end, they would have it said that nothing was unread; and what they stood before would go without a word.
 #[test]
 fn empty_pages_in_front_of_records_hide_no_loss() {
-    for seed in 0..2_000 {
+    for seed in 0..800 {
         let mut world = World::lossy(seed, None);
         world.droughts = Some(fastrand::Rng::with_seed(seed));
         let late = world.run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
