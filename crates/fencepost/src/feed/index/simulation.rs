@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
 
-use self::losses::{Losses, sure};
+use self::losses::{Drought, Losses, sure};
 use super::mutation::Mutation;
 use super::plan::{Earlier, HOUR, Plan, Stamps, Want};
 use super::run::UNREAD;
-use super::shards::{Bounds, FORGETS, QUIET, SURE, Shards};
+use super::shards::{Bounds, FORGETS, Shards};
 use crate::dynamo::records::{Sequence, Shard, Start};
 use crate::event::CommitId;
 use crate::side::chain::Before;
@@ -73,15 +73,6 @@ struct Indexer {
     polled: u64,
     /// How many empty pages are to come of a shard in front of its records; with the last of them its records must.
     dry: HashMap<String, u32>,
-}
-
-/// What a shard sends that has records.
-enum Drought {
-    None,
-    /// An empty page.
-    Dry,
-    /// At least one of them, at last.
-    Over,
 }
 
 struct World {
@@ -347,27 +338,6 @@ impl World {
             indexer.plan.shards.ended(shard);
         }
         to > behind || ends
-    }
-
-    /// Now and then a shard sends many empty pages in front of its records, and fewer than are taken for the end.
-    fn drought(&mut self, indexer: &mut Indexer, shard: &str, there: usize) -> Drought {
-        let Some(chance) = self.droughts.as_mut().filter(|_| there > 0) else { return Drought::None };
-        match indexer.dry.get_mut(shard) {
-            Some(left) if *left > 0 => {
-                *left -= 1;
-                return Drought::Dry;
-            }
-            Some(_) => {
-                indexer.dry.remove(shard);
-                return Drought::Over;
-            }
-            None => {}
-        }
-        if chance.u8(0..4) > 0 {
-            return Drought::None;
-        }
-        indexer.dry.insert(shard.into(), chance.u32(QUIET..SURE * 2 / 3));
-        Drought::Dry
     }
 
     fn answer(&mut self, plan: &mut Plan) {

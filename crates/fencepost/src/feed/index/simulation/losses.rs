@@ -22,6 +22,15 @@ pub(super) struct Losses {
     mended: usize,
 }
 
+/// What a shard sends that has records.
+pub(super) enum Drought {
+    None,
+    /// An empty page.
+    Dry,
+    /// At least one of them, at last.
+    Over,
+}
+
 /// Before which all is in the index when an epoch is put now.
 pub(super) fn sure(now: u64) -> u64 {
     now.saturating_sub(UNREAD)
@@ -110,6 +119,27 @@ impl World {
             }
             self.now += self.rng.u64(30 * MINUTE..8 * HOUR);
         }
+    }
+
+    /// Now and then a shard sends many empty pages in front of its records, and fewer than are taken for the end.
+    pub(super) fn drought(&mut self, indexer: &mut Indexer, shard: &str, there: usize) -> Drought {
+        let Some(chance) = self.droughts.as_mut().filter(|_| there > 0) else { return Drought::None };
+        match indexer.dry.get_mut(shard) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                return Drought::Dry;
+            }
+            Some(_) => {
+                indexer.dry.remove(shard);
+                return Drought::Over;
+            }
+            None => {}
+        }
+        if chance.u8(0..4) > 0 {
+            return Drought::None;
+        }
+        indexer.dry.insert(shard.into(), chance.u32(QUIET..SURE * 2 / 3));
+        Drought::Dry
     }
 
     /// Records lie unread for hours, a look meets empty pages in front of them, and before the next one they are gone.
