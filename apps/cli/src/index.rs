@@ -168,7 +168,13 @@ pub(crate) async fn run(args: Args, place: &Place, out: &mut Output) -> Outcome 
                 if rebuilt.unreadable > 0 {
                     text += &paint.bad(format!("\n{} commits cannot be read: `fencepost index verify` names them", rebuilt.unreadable));
                 }
-                if rebuilt.trimmed && rebuilt.unreadable == 0 {
+                if rebuilt.held > 0 {
+                    text += &paint.bad(format!(
+                        "\n{} commits follow what cannot be read, and are held back: run it once more when that can be",
+                        rebuilt.held
+                    ));
+                }
+                if rebuilt.trimmed && rebuilt.unreadable == 0 && rebuilt.held == 0 {
                     text += &paint.bad("\nrecords may have been lost since it began: run it once more");
                 }
                 text

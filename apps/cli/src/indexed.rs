@@ -33,7 +33,11 @@ pub(crate) async fn catch_up(store: &Store, url: &str) -> Outcome {
 pub(crate) async fn keep_up(store: &Store, url: &str) -> Outcome {
     catch_up(store, url).await?;
     if let Some(index) = store.index().ok().filter(|_| is_local(url)) {
-        tokio::spawn(async move { index.run(&IndexOptions::default(), &|_| ()).await });
+        tokio::spawn(async move {
+            if let Err(error) = index.run(&IndexOptions::default(), &|_| ()).await {
+                warn(format!("what is recorded from now on is not indexed, and left out: {error}"));
+            }
+        });
     }
     Ok(())
 }

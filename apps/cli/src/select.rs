@@ -19,12 +19,12 @@ pub(crate) struct Select {
 }
 
 impl Select {
-    /// Everything, where nothing was said.
     /// Whether anything was said.
     pub(crate) fn is_given(&self) -> bool {
         self.query.is_some() || !self.tag.is_empty() || !self.r#type.is_empty()
     }
 
+    /// Everything, where nothing was said.
     pub(crate) fn query(self) -> Outcome<Query> {
         match self.query {
             Some(query) => Ok(query),

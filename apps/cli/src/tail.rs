@@ -278,6 +278,9 @@ mod tests {
         async fn shows(&self, position: fencepost::Position) -> fencepost::Result<bool> {
             self.memory.shows(position).await
         }
+        async fn unshown_since(&self) -> fencepost::Result<Option<jiff::Timestamp>> {
+            self.memory.unshown_since().await
+        }
     }
 
     #[async_trait::async_trait]

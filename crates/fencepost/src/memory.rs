@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -432,6 +433,10 @@ impl Feed for Memory {
 
     async fn shows(&self, position: Position) -> Result<bool> {
         Ok(count(position)? <= self.held().events.len())
+    }
+
+    async fn unshown_since(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
     }
 }
 

@@ -4,10 +4,11 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fencepost::testing::{Faults, Gate, Reshard, Rule};
-use fencepost::{Append, Engine, Env, Event, IndexOptions, IndexProgress, Store, Unread};
+use fencepost::{Append, Engine, Env, Event, IndexOptions, IndexProgress, Projection, Store, Unread};
 use support::{Ground, open};
 
 struct Table {
@@ -160,6 +161,71 @@ async fn what_an_index_lacks_of_its_stream_shows_in_its_status_and_since_when() 
         table.catch_up().await;
         assert_eq!(unread().await, Unread::Nothing, "{layout}");
     }
+}
+
+/// Who has done all that is in the index is not at the end of the log: with a dead indexer both lagged by nothing, for ever.
+#[tokio::test]
+async fn a_consumer_and_a_projection_lag_behind_the_log_though_nobody_builds_its_index() {
+    for layout in BOTH {
+        let table = Table::new(layout).await;
+        table.put(2).await;
+        table.catch_up().await;
+        let store = table.store().await;
+        let done = AtomicUsize::new(0);
+        let handler = |_: fencepost::Handed| async {
+            done.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, String>(())
+        };
+        let mailer = store.consumer("mailer").expect("a name").save_every(1, Duration::from_millis(5)).lease(Duration::from_millis(200));
+        let both = async {
+            while done.load(Ordering::SeqCst) < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let _ = mailer.run_until(handler, both).await.expect("runs");
+        let fold = |count: &mut u64, _: &_| {
+            *count += 1;
+            Ok::<_, String>(())
+        };
+        let count = Projection::new("count", 1, || 0u64, fold).expect("a name");
+        let projections = store.projections().expect("a feed");
+        let counted = async {
+            while projections.get::<u64>("count").await.expect("reads").is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let _ = projections.run_until(&count, counted).await.expect("runs");
+        let lags = async || {
+            let projected = projections.lag("count", 9).await.expect("counts").expect("it is live");
+            [mailer.lag(9).await.expect("counts"), projected].map(|lag| (lag.events, lag.more, lag.seconds.round()))
+        };
+        assert_eq!(lags().await, [(0, false, 0.0); 2], "{layout}");
+        table.put(3).await;
+        table.hours(10);
+        for (events, more, seconds) in lags().await {
+            assert_eq!((events, more), (0, true), "{layout}: nothing is counted that is not in the index");
+            assert!((35_980.0..36_020.0).contains(&seconds), "{layout}: {seconds}");
+        }
+        table.catch_up().await;
+        for (events, more, seconds) in lags().await {
+            assert_eq!((events, more), (3, false), "{layout}");
+            assert!(seconds > 35_980.0, "{layout}: {seconds}");
+        }
+        assert_eq!(store.feed().expect("a feed").unshown_since().await.expect("looks"), None, "{layout}");
+    }
+}
+
+/// One index serves all namespaces of a table, and the feed of each shows its own.
+#[tokio::test]
+async fn what_the_index_lacks_of_another_namespace_is_not_missing_from_a_feed() {
+    let engine = Engine::memory().expect("an engine");
+    let opened = |url: &'static str| open(Ground::Engine(engine.clone()).builder(url));
+    let (store, other) = (opened("feed=streams").await, opened("feed=streams&namespace=other").await);
+    let event = Event::new("A", "{}").and_then(|event| event.tag("a")).expect("an event");
+    other.log().expect("a log").append(Append::new([event])).await.expect("appends");
+    let unshown = async |store: &Store| store.feed().expect("a feed").unshown_since().await.expect("looks");
+    assert!(unshown(&other).await.is_some());
+    assert_eq!(unshown(&store).await, None);
 }
 
 /// Records do not go before a day is over; if they do all the same, that somebody looked says nothing.

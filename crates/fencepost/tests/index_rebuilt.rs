@@ -401,6 +401,66 @@ async fn what_follows_a_commit_that_cannot_be_read_waits_and_that_is_said() {
     }
 }
 
+/// Appended without what it follows, a commit would stand before it for ever: once that can be read, only the end of the index is left for it.
+#[tokio::test]
+async fn a_rebuild_holds_back_what_follows_a_commit_that_it_cannot_read() {
+    // Its slot does not say whose it is; or it does, and nothing else can be read of it.
+    for (attribute, age, indexed_before) in
+        [("c", 0, true), ("c", 3, true), ("w", 0, true), ("w", 3, true), ("c", 3, false), ("w", 0, false), ("w", 3, false)]
+    {
+        let told = format!("{attribute}, {age} hours old, indexed before: {indexed_before}");
+        let (engine, other) = (Engine::memory().expect("an engine"), Engine::memory().expect("an engine"));
+        let env = clock();
+        let opened =
+            async |engine: &Engine| open(Ground::Engine(engine.clone()).builder("feed=streams&table=orders").env(env.clone())).await;
+        let (store, double) = (opened(&engine).await, opened(&other).await);
+        // The third follows the second, and the fourth the third.
+        for (kind, tags) in [("1", &["a"][..]), ("2", &["a"]), ("3", &["a", "c"]), ("4", &["c"])] {
+            let event = tags.iter().try_fold(Event::new(kind, "{}").expect("an event"), |event, tag| event.tag(*tag));
+            double.log().expect("a log").append(Append::new([event.expect("an event")])).await.expect("appends");
+        }
+        let (client, source) = (bare_sdk::client(engine.http_client()), bare_sdk::client(other.http_client()));
+        let slots = source.scan().table_name("orders").send().await.expect("scans").items.unwrap_or_default();
+        let put = async |item| client.put_item().table_name("orders").set_item(Some(item)).send().await.expect("puts");
+        let mut repaired = None;
+        for mut slot in slots.into_iter().filter(|item| item["p"].as_s().is_ok_and(|p| p.starts_with("t/"))) {
+            if slot["p"].as_s().is_ok_and(|p| p == "t/main/a") && slot["v"].as_n().is_ok_and(|v| v == "2") {
+                repaired = Some(slot.clone());
+                slot.insert(attribute.into(), aws_sdk_dynamodb::types::AttributeValue::S("of another form".into()));
+            }
+            put(slot).await;
+        }
+        put_as(&store, "b", "1").await;
+        env.advance(Duration::from_secs(age * 3_600));
+        if indexed_before {
+            assert!(catch_up(&store).await.trimmed, "{told}");
+        }
+        let index = store.index().expect("an index");
+        for (appended, held) in [(if indexed_before { 0 } else { 2 }, 2), (0, 3)] {
+            let rebuilt = index.rebuild(&|_| ()).await.expect("rebuilds");
+            assert_eq!(
+                (rebuilt.appended, rebuilt.unreadable, rebuilt.held, rebuilt.trimmed),
+                (appended, 1, held, true),
+                "{told}: {rebuilt:?}"
+            );
+            // However old what cannot be read is, an indexer does not take it for indexed.
+            assert_eq!(catch_up(&store).await.commits, 0, "{told}");
+            env.advance(Duration::from_secs(2 * 3_600));
+            put_as(&store, "c", "5").await;
+            assert_eq!(catch_up(&store).await.commits, 0, "{told}");
+        }
+        put(repaired.expect("it was there")).await;
+        let rebuilt = index.rebuild(&|_| ()).await.expect("rebuilds");
+        assert_eq!((rebuilt.appended, rebuilt.unreadable, rebuilt.held, rebuilt.trimmed), (5, 0, 0, false), "{told}: {rebuilt:?}");
+        let ran = catch_up(&store).await;
+        assert_eq!((ran.commits, ran.waiting, ran.trimmed), (0, 0, false), "{told}: {ran:?}");
+        let order = order(&store).await;
+        let of = |tag: &[&str]| order.iter().filter(|one| tag.contains(&one.as_str())).cloned().collect::<Vec<_>>();
+        assert_eq!(of(&["a1", "a2", "a3", "c4", "c5"]), ["a1", "a2", "a3", "c4", "c5", "c5"], "{told}");
+        assert_eq!(verify(&store).await.findings, [], "{told}");
+    }
+}
+
 /// Killed before or after any of its calls and run again, a rebuild leaves the index that one which was not killed leaves.
 #[tokio::test]
 async fn a_rebuild_that_is_killed_at_any_call_and_run_again_leaves_a_whole_index() {

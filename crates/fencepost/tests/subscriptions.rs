@@ -221,6 +221,9 @@ impl Feed for Counting {
     async fn shows(&self, position: fencepost::Position) -> fencepost::Result<bool> {
         self.0.shows(position).await
     }
+    async fn unshown_since(&self) -> fencepost::Result<Option<jiff::Timestamp>> {
+        self.0.unshown_since().await
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -331,6 +334,9 @@ impl Feed for Silent {
         Box::pin(futures::stream::pending())
     }
     async fn shows(&self, _: fencepost::Position) -> fencepost::Result<bool> {
+        std::future::pending().await
+    }
+    async fn unshown_since(&self) -> fencepost::Result<Option<jiff::Timestamp>> {
         std::future::pending().await
     }
 }

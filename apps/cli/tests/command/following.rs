@@ -47,6 +47,31 @@ fn json(store: &FileStore, args: &[&str]) -> Value {
     serde_json::from_str(&ran.stdout()).expect("one JSON document")
 }
 
+/// One that has done all that is in the index is told what the index lacks: a dead indexer shows nowhere else.
+#[test]
+fn a_consumer_is_shown_to_lag_behind_what_nobody_has_indexed() {
+    let mut store = FileStore::new();
+    store.url += "?feed=streams";
+    let append = |data: std::ops::RangeInclusive<u32>| {
+        let events: String = data.map(|n| format!("{{\"type\":\"T\",\"data\":{n},\"tags\":[\"a\"]}}\n")).collect();
+        store.run_with(&["append"], &events).ok();
+    };
+    append(1..=5);
+    store.run(&["index", "run", "--once"]).ok();
+    application(&store);
+    let shown = json(&store, &["consumers", "show", "mailer"]);
+    assert_eq!((&shown["lag"]["more"], &shown["unindexed_since"]), (&json!(false), &Value::Null));
+    append(6..=6);
+    let shown = json(&store, &["consumers", "show", "mailer"]);
+    assert_eq!((&shown["lag"]["events"], &shown["lag"]["more"]), (&json!(0), &json!(true)), "{shown}");
+    assert!(shown["unindexed_since"].is_string(), "{shown}");
+    let told = store.run(&["consumers", "show", "mailer", "-o", "table"]).ok().stdout();
+    assert!(told.contains("more than 0 events behind") && told.contains("the feed's index lacks what was written since 20"), "{told}");
+    store.run(&["index", "run", "--once"]).ok();
+    let shown = json(&store, &["consumers", "show", "mailer"]);
+    assert_eq!((&shown["lag"]["events"], &shown["lag"]["more"], &shown["unindexed_since"]), (&json!(1), &json!(false), &Value::Null));
+}
+
 #[test]
 fn consumers_are_listed_shown_paused_resumed_and_rewound() {
     let store = FileStore::with_events(5);

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
+use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver, index};
 use crate::dynamo::{Freshness, Op};
 use crate::error::{Error, Refused, Result};
 use crate::event::{EventType, Recorded, StreamName, Tag};
@@ -100,6 +100,10 @@ impl Feed for Appends {
             *kept = Some((position, passed));
         }
         Ok(false)
+    }
+
+    async fn unshown_since(&self) -> Result<Option<Timestamp>> {
+        index::unshown_of_appends(&self.store).await
     }
 }
 

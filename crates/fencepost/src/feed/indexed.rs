@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::index::Shown;
@@ -50,6 +51,10 @@ impl Feed for IndexFeed {
             Some((commit, stamp)) => self.shown.holds(&*self.log, commit, stamp).await,
             None => Ok(false),
         }
+    }
+
+    async fn unshown_since(&self) -> Result<Option<Timestamp>> {
+        self.shown.lacks_since(&*self.log).await
     }
 }
 

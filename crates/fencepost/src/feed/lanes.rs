@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::{Delivery, Feed, From, IDLE, SOON, Subscription, deliver};
@@ -31,6 +32,10 @@ impl Feed for LaneFeed {
     // A commit puts its lane slot in the same transaction as all others, and lanes are read strongly.
     async fn shows(&self, _: Position) -> Result<bool> {
         Ok(true)
+    }
+
+    async fn unshown_since(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
     }
 }
 

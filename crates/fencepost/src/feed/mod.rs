@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 #[cfg(feature = "dynamo")]
 use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 
 use crate::error::Result;
 use crate::event::Recorded;
@@ -98,6 +99,12 @@ pub trait Feed: Debug + Send + Sync {
     /// Whether what stands at this position, acknowledged to its writer, is in the feed yet: a subscription that begins now delivers it
     /// before it says that it has caught up. Where the feed is read from the log itself, always; where it is an index, once that holds it.
     async fn shows(&self, position: Position) -> Result<bool>;
+
+    /// Since when the log has something that the feed does not show yet, as far as one look can tell. None: nothing, or that cannot be told,
+    /// for want of rights to read the stream. Where the feed is read from the log itself, always none, and it costs nothing. Where it is an
+    /// index, the stream is looked at that it is built from: three requests, and two for each shard, or four where nothing new is in it. No units
+    /// but those of the index's last epoch.
+    async fn unshown_since(&self) -> Result<Option<Timestamp>>;
 }
 
 /// Nothing new: asked again after this, twice as long each time …

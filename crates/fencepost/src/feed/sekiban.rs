@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -55,6 +56,11 @@ impl Feed for AllEvents {
             return Ok(false);
         }
         Ok(self.sekiban.at_position(id, position).await?.is_some())
+    }
+
+    // By the service itself, within moments, and nobody can tell.
+    async fn unshown_since(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
     }
 }
 

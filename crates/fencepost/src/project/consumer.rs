@@ -174,15 +174,31 @@ pub struct PartitionStatus {
 pub struct Lag {
     /// Events that match and are not done.
     pub events: u64,
-    /// There are more than were counted.
+    /// There are more than were counted; or the feed does not show all of the log yet, and more may match of the rest.
     pub more: bool,
     /// It may be less: of a consumer with keys of its own, which were not given here.
     pub at_most: bool,
-    /// For how long the oldest of them has waited, by the clocks of its writer and of this process.
+    /// For how long the oldest of them has waited, or the oldest that the feed does not show, by the clocks of its writer and of this process.
     pub seconds: f64,
 }
 
 impl Lag {
+    /// What the log has and the feed does not show, before anything is counted: what is shown meanwhile counts twice rather than not at all.
+    pub(super) async fn unshown(feed: &dyn Feed, env: &Env) -> Result<Lag> {
+        let since = feed.unshown_since().await?;
+        Ok(Lag { more: since.is_some(), seconds: since.map_or(0.0, |since| waited(since, env)), ..Lag::default() })
+    }
+
+    /// Both together.
+    pub(super) fn and(self, other: Lag) -> Lag {
+        Lag {
+            events: self.events + other.events,
+            more: self.more || other.more,
+            at_most: self.at_most || other.at_most,
+            seconds: self.seconds.max(other.seconds),
+        }
+    }
+
     /// What matches and counts behind a place, counting at most so many.
     pub(super) async fn behind(
         feed: &dyn Feed,
@@ -206,9 +222,13 @@ impl Lag {
             }
             lag.events += 1;
         }
-        lag.seconds = oldest.map_or(0.0, |oldest| env.now().duration_since(oldest).as_secs_f64().max(0.0));
+        lag.seconds = oldest.map_or(0.0, |oldest| waited(oldest, env));
         Ok(lag)
     }
+}
+
+fn waited(since: Timestamp, env: &Env) -> f64 {
+    env.now().duration_since(since).as_secs_f64().max(0.0)
 }
 
 impl Consumer {
@@ -467,10 +487,11 @@ impl Consumer {
 
     /// How far it is behind, counting at most so many events: reads the feed from its place on, and so costs what they cost. Where its partitions
     /// stand at several places and it has keys that were not given here ([`Consumer::keys`]), it is all behind the last of them: an upper bound.
+    /// Where the feed is an index, the stream is looked at for what that lacks ([`Feed::unshown_since`]): not counted, but told.
     pub async fn lag(&self, count_to: u64) -> Result<Lag> {
         let fixed = self.must_be_fixed().await?;
         let unknown = fixed.own_keys && self.keys.is_none();
-        let mut lag = Lag::default();
+        let mut lag = Lag::unshown(&*self.feed, &self.env).await?;
         let places = self.places(&fixed).await?;
         lag.at_most = unknown && places.len() > 1;
         for (from, partitions) in places {

@@ -321,12 +321,14 @@ impl Projections {
     }
 
     /// How far the live version is behind, counting at most so many events: reads the feed from its place on, and so costs what they cost. None
-    /// where there is no live version.
+    /// where there is no live version. Where the feed is an index, the stream is looked at for what that lacks ([`Feed::unshown_since`]): not
+    /// counted, but told.
     pub async fn lag(&self, name: &str, count_to: u64) -> Result<Option<Lag>> {
         let Some((_, stored)) = self.live(name).await? else { return Ok(None) };
         let Header { checkpoint, query, .. } = stored.header;
         let (from, query) = (checkpoint.map_or(From::Start, From::Checkpoint), query.unwrap_or_else(Query::all));
-        Lag::behind(&*self.feed, from, &query, count_to, &self.env, |_| true).await.map(Some)
+        let unshown = Lag::unshown(&*self.feed, &self.env).await?;
+        Ok(Some(unshown.and(Lag::behind(&*self.feed, from, &query, count_to, &self.env, |_| true).await?)))
     }
 
     async fn has_reached(&self, name: &str, target: &Target) -> Result<bool> {

@@ -219,4 +219,7 @@ impl Feed for MortalFeed {
     async fn shows(&self, position: Position) -> Result<bool> {
         self.0.shows(position).await
     }
+    async fn unshown_since(&self) -> Result<Option<jiff::Timestamp>> {
+        self.0.unshown_since().await
+    }
 }

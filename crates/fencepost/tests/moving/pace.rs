@@ -70,6 +70,9 @@ impl Feed for Watched {
     async fn shows(&self, position: Position) -> Result<bool> {
         self.0.shows(position).await
     }
+    async fn unshown_since(&self) -> Result<Option<jiff::Timestamp>> {
+        self.0.unshown_since().await
+    }
 }
 
 async fn copied_slowly(commits: usize, tags: u64, counted: bool) -> (Memory, Arc<Slow>) {

@@ -48,6 +48,9 @@ impl Feed for Short {
     async fn shows(&self, position: Position) -> Result<bool> {
         self.0.shows(position).await
     }
+    async fn unshown_since(&self) -> Result<Option<jiff::Timestamp>> {
+        self.0.unshown_since().await
+    }
 }
 
 /// Dropped after every single event and taken up again from its checkpoint.

@@ -181,4 +181,7 @@ impl Feed for Keyed<dyn Feed> {
     async fn shows(&self, position: Position) -> Result<bool> {
         self.inner.shows(position).await
     }
+    async fn unshown_since(&self) -> Result<Option<jiff::Timestamp>> {
+        self.inner.unshown_since().await
+    }
 }

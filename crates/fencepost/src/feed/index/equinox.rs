@@ -20,8 +20,8 @@ use super::poll::{Poller, now_of};
 use super::rebuild::{IndexRebuilt, RebuildProgress};
 use super::run::{AGAIN, AGAIN_AT_MOST, LOOKED, unlooked};
 use super::scan::{PARTS, Pace, Scan};
-use super::shards::{FORGETS, QUIET, Shards};
-use super::status::{IndexStatus, ShardStatus, Unread, oldest, time};
+use super::shards::{FORGETS, QUIET, SURE, Shards};
+use super::status::{IndexStatus, ShardStatus, Unread, oldest, since, time};
 use super::{IndexOptions, IndexProgress, Until};
 use crate::dynamo::item::Item;
 use crate::dynamo::records::Sequence;
@@ -129,7 +129,7 @@ impl<'a> Runner<'a> {
         let mut session = Session::resume(self.store, &self.op).await?;
         let dynamo = self.store.side().dynamo();
         let mut appended = self.store.side().rings();
-        let (mut quiet, mut pause, mut polled) = (0, self.options.idle_at_least, now(self.store));
+        let (mut quiet, mut pause, mut polled, mut told) = (0, self.options.idle_at_least, now(self.store), false);
         loop {
             // Whatever rings from here on may have come too late for this round.
             appended.mark_unchanged();
@@ -141,7 +141,7 @@ impl<'a> Runner<'a> {
             let (moved, put) = session.round(self.store, &self.op).await?;
             self.tell(&session, moved, put);
             if moved {
-                (quiet, pause) = (0, self.options.idle_at_least);
+                (quiet, pause, told) = (0, self.options.idle_at_least, false);
                 if session.saved.elapsed() > SAVED_AFTER {
                     session.save(self.store).await?;
                 }
@@ -149,8 +149,11 @@ impl<'a> Runner<'a> {
             }
             quiet += 1;
             session.save(self.store).await?;
-            let enough = QUIET.max(self.options.quiet);
-            if quiet == enough {
+            // One that runs on comes to that many empty pages by itself; one that ends would never.
+            let unsure = self.options.until == Until::CaughtUp && session.shards.is_unsure(now(self.store));
+            let enough = if unsure { SURE } else { QUIET }.max(self.options.quiet);
+            if quiet >= enough && !told {
+                told = true;
                 (self.so_far.caught_up, self.so_far.lag) = (true, Duration::ZERO);
                 (self.progress)(&self.so_far);
             }
@@ -327,6 +330,11 @@ pub(super) async fn status(store: &Equinox) -> Result<IndexStatus> {
         unread,
         units: op.units(),
     })
+}
+
+pub(super) async fn lacks_since(store: &Equinox) -> Result<Option<Timestamp>> {
+    let (marks, _) = Marks::load(store).await?;
+    since(look(store, &store.side().dynamo().op(), &marks).await)
 }
 
 async fn look(store: &Equinox, op: &Op, marks: &Marks) -> Result<Unread> {
@@ -519,7 +527,8 @@ pub(super) async fn rebuild(store: &Equinox, pace: Pace, progress: &(dyn Fn(&Reb
     scan.finish().await;
     let RebuildProgress { items, resumed, dropped, .. } = so_far;
     let trimmed = marks.gap.is_some();
-    Ok(IndexRebuilt { items, resumed, dropped, unreadable: 0, appended: put.events, epochs: put.entries, trimmed, units: op.units() })
+    let (appended, epochs) = (put.events, put.entries);
+    Ok(IndexRebuilt { items, resumed, dropped, unreadable: 0, held: 0, appended, epochs, trimmed, units: op.units() })
 }
 
 fn cut(span: &Span, range: &Range<u64>) -> Span {

@@ -19,6 +19,7 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::Mutex;
 
 pub use self::compare::IndexVerified;
@@ -44,19 +45,32 @@ use crate::units::Units;
 
 /// What a chain holds, asked again and again: each epoch is read once.
 #[derive(Debug, Default)]
-pub(super) struct Shown(Mutex<Recent>);
+pub(super) struct Shown {
+    recent: Mutex<Recent>,
+    rebuilt: Mutex<Rebuilt>,
+}
 
 impl Shown {
     /// Whether the chain holds this commit, of this stamp, by now.
     pub(super) async fn holds(&self, log: &dyn Indexable, commit: CommitId, stamp: u64) -> Result<bool> {
         let op = log.dynamo().long_op();
-        let mut recent = self.0.lock().await;
+        let mut recent = self.recent.lock().await;
         recent.read_on(log, &op).await?;
         let now = run::now(log);
         // One that is dated ahead may have been indexed at any time.
         let since = if log.counts_events() && stamp > now { Since::Ever } else { Since::Stamp(stamp.min(now)) };
         recent.holds(log, &op, commit, since).await
     }
+
+    /// Since when the stream has something of this namespace that the chain lacks.
+    pub(super) async fn lacks_since(&self, log: &dyn Indexable) -> Result<Option<Timestamp>> {
+        status::lacks_since(log, &mut *self.rebuilt.lock().await).await
+    }
+}
+
+/// Since when the stream of Equinox's tables has something that their index lacks.
+pub(super) async fn unshown_of_appends(store: &Equinox) -> Result<Option<Timestamp>> {
+    equinox::lacks_since(store).await
 }
 
 /// What one run learnt of the chain and the next need not read again.

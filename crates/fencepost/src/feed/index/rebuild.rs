@@ -3,6 +3,9 @@
 //! A stamp is above the stamps of all that its commit follows, so their order is right. A scan is no instant, though: a commit may be met and
 //! one that it follows not, if that one landed behind the scan. It was stamped within the hour before, so what is as young is looked after.
 //! Where places order the series, their order is the places' own.
+//!
+//! A home that cannot be read may be of any age, and what follows it must not come before it: where there is one, all that lacks is looked
+//! after, and what stands behind it is held back until a rebuild that can read it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -18,9 +21,10 @@ use crate::dynamo::item::Item;
 use crate::error::{Error, Result};
 use crate::event::CommitId;
 use crate::side::chain::{Indexable, Under};
-use crate::side::epoch::{Epoch, Indexed, MAX_ENTRIES, Mark, Span};
+use crate::side::epoch::{Epoch, Gap, Indexed, MAX_ENTRIES, Mark, Span};
 use crate::side::notice::{Notice, split};
 use crate::side::scan::Begun;
+use crate::side::series::Series;
 use crate::units::Units;
 
 /// How far a rebuild has come.
@@ -53,6 +57,8 @@ pub struct IndexRebuilt {
     pub dropped: Option<String>,
     /// Homes of commits that cannot be read, and are not in the index: [`super::Index::verify`] names them.
     pub unreadable: u64,
+    /// Commits that can be read and follow what cannot: held back until a rebuild that can read all of it, so that their order stays right.
+    pub held: u64,
     /// Commits that were appended to the index.
     pub appended: u64,
     /// Epochs that hold them.
@@ -94,6 +100,16 @@ impl<'de> Deserialize<'de> for Packed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self::new(&Indexed::deserialize(deserializer)?))
     }
+}
+
+/// What stands before a commit on one of its series.
+enum Preceding {
+    /// Nothing, or it is in the index, or it is known that it lacks.
+    Settled,
+    /// It lacks, and the scan did not meet it.
+    Lacks(Turn, Box<Indexed>),
+    /// It is not in the index, and cannot be read.
+    Unreadable,
 }
 
 /// The chain as far as it was read: its last epoch, and every commit in it.
@@ -142,13 +158,15 @@ pub(super) async fn rebuild(log: &dyn Indexable, pace: Pace, progress: &(dyn Fn(
     let mut lacking: Lacking = found.into_iter().flatten().map(turn).collect::<Result<_>>()?;
     known.read_on(log, &op).await?;
     let (writer, begun) = (log.dynamo().env().new_id(), scan.begun.clone());
-    let mut rebuild = Rebuild { log, op: &op, known, writer, span: None, begun, unreadable, epochs: 0 };
-    rebuild.complete(&mut lacking).await?;
+    let mut rebuild = Rebuild { log, op: &op, known, writer, span: None, begun, unreadable, held: 0, epochs: 0 };
+    let stuck = rebuild.complete(&mut lacking).await?;
+    let lacking = rebuild.hold_back(lacking, &stuck).await?;
     rebuild.append(lacking, &mut so_far, progress).await?;
     scan.finish().await;
     let trimmed = rebuild.known.last.as_ref().is_some_and(|last| last.gap.is_some());
     let RebuildProgress { items, resumed, dropped, appended, .. } = so_far;
-    Ok(IndexRebuilt { items, resumed, dropped, unreadable, appended, epochs: rebuild.epochs, trimmed, units: op.units() })
+    let Rebuild { held, epochs, .. } = rebuild;
+    Ok(IndexRebuilt { items, resumed, dropped, unreadable, held, appended, epochs, trimmed, units: op.units() })
 }
 
 /// What must be known from before the scan.
@@ -180,54 +198,71 @@ struct Rebuild<'a> {
     begun: Begun,
     /// Homes that cannot be read.
     unreadable: u64,
+    /// Commits that follow what cannot be read.
+    held: u64,
     epochs: u64,
 }
 
 impl Rebuild<'_> {
-    /// Adds what young commits follow and the scan did not meet.
-    async fn complete(&self, lacking: &mut Lacking) -> Result<()> {
-        // Where stamps are not ours, any may be young.
-        let young = if self.log.counts_events() { 0 } else { self.begun.began.saturating_sub(HOUR) };
+    /// Adds what young commits follow and the scan did not meet. Which of them follow what cannot be read.
+    async fn complete(&self, lacking: &mut Lacking) -> Result<HashSet<CommitId>> {
+        // Where stamps are not ours, any may be young; and what follows a home that cannot be read may be as old as that.
+        let any = self.log.counts_events() || self.unreadable > 0;
+        let young = if any { 0 } else { self.begun.began.saturating_sub(HOUR) };
         let mut met: HashSet<CommitId> = lacking.keys().map(|(_, _, commit)| *commit).collect();
         let is_young = |((place, stamp, _), packed): (&Turn, &Packed)| (*stamp >= young).then(|| (place.clone(), packed.clone()));
         let mut unsure: Vec<(String, Packed)> = lacking.iter().filter_map(is_young).collect();
         let end = |(_, packed): &(String, Packed)| packed.entry().map(|entry| (entry.home.0.key(&entry.namespace), entry.home.1));
         let ends: HashSet<(String, u64)> = unsure.iter().map(end).collect::<Result<_>>()?;
+        let mut stuck = HashSet::new();
         while let Some((place, packed)) = unsure.pop() {
             let entry = packed.entry()?;
             for (series, version) in self.slots(&entry).await? {
                 let key = series.key(&entry.namespace);
-                if !place.is_empty() {
-                    if let Some((turn, before)) = self.before(&key, &place, &mut met).await? {
+                let before = if place.is_empty() {
+                    let first = if self.log.counts_events() { entry.first(version) } else { version };
+                    if first <= 1 || ends.contains(&(key.clone(), first - 1)) {
+                        continue;
+                    }
+                    self.at(&key, first - 1, &mut met).await
+                } else {
+                    self.before(&key, &place, &mut met).await
+                };
+                let before = match before {
+                    Err(Error::Corrupt(_)) => Preceding::Unreadable,
+                    before => before?,
+                };
+                match before {
+                    Preceding::Settled => {}
+                    Preceding::Lacks(turn, before) => {
                         unsure.push((turn.0.clone(), Packed::new(&before)));
                         lacking.insert(turn, Packed::new(&before));
                     }
-                    continue;
-                }
-                let first = if self.log.counts_events() { entry.first(version) } else { version };
-                if first <= 1 || ends.contains(&(key.clone(), first - 1)) {
-                    continue;
-                }
-                let Some((commit, _)) = self.log.commit_at(self.op, &key, first - 1).await? else { continue };
-                if self.known.commits.contains(&commit) || !met.insert(commit) {
-                    continue;
-                }
-                let before = self.log.home_of(self.op, &key, first - 1).await?;
-                if let Some((turn, before)) = before.and_then(indexed) {
-                    unsure.push((turn.0.clone(), Packed::new(&before)));
-                    lacking.insert(turn, Packed::new(&before));
+                    Preceding::Unreadable => drop(stuck.insert(entry.commit)),
                 }
             }
         }
-        Ok(())
+        Ok(stuck)
     }
 
-    /// What stands before a place, if neither the index has it nor the scan met it.
-    async fn before(&self, series: &str, place: &str, met: &mut HashSet<CommitId>) -> Result<Option<(Turn, Indexed)>> {
+    /// What left this version of a series.
+    async fn at(&self, series: &str, version: u64, met: &mut HashSet<CommitId>) -> Result<Preceding> {
+        let Some((commit, _)) = self.log.commit_at(self.op, series, version).await? else { return Ok(Preceding::Settled) };
+        if self.known.commits.contains(&commit) || met.contains(&commit) {
+            return Ok(Preceding::Settled);
+        }
+        let there = self.log.home_of(self.op, series, version).await?.and_then(indexed);
+        let Some((turn, there)) = there else { return Ok(Preceding::Unreadable) };
+        met.insert(commit);
+        Ok(Preceding::Lacks(turn, Box::new(there)))
+    }
+
+    /// What stands before a place on a series.
+    async fn before(&self, series: &str, place: &str, met: &mut HashSet<CommitId>) -> Result<Preceding> {
         let mut place = place.to_owned();
         while let Some(before) = self.log.before(self.op, series, &place).await? {
             if self.known.commits.contains(&before.commit) || met.contains(&before.commit) {
-                return Ok(None);
+                break;
             }
             let there = self.log.notice_of(self.op, series, before.commit).await?.and_then(indexed);
             // A row without its event: what is before that counts.
@@ -236,12 +271,38 @@ impl Rebuild<'_> {
                 continue;
             };
             let lacks = !self.known.commits.contains(&there.commit) && met.insert(there.commit);
-            return Ok(lacks.then_some((turn, there)));
+            return Ok(if lacks { Preceding::Lacks(turn, Box::new(there)) } else { Preceding::Settled });
         }
-        Ok(None)
+        Ok(Preceding::Settled)
     }
 
-    async fn slots(&self, entry: &Indexed) -> Result<BTreeMap<crate::side::series::Series, u64>> {
+    /// What may be appended, in its order: neither what is stuck behind something that cannot be read, nor what follows that.
+    async fn hold_back(&mut self, lacking: Lacking, stuck: &HashSet<CommitId>) -> Result<VecDeque<(CommitId, Packed)>> {
+        let mut lacking: VecDeque<(CommitId, Packed)> = lacking.into_iter().map(|((.., commit), packed)| (commit, packed)).collect();
+        if self.log.counts_events() {
+            lacking = by_version(lacking)?;
+        }
+        if stuck.is_empty() {
+            return Ok(lacking);
+        }
+        let (mut held_on, mut free) = (HashSet::new(), VecDeque::new());
+        for (commit, packed) in lacking {
+            let entry = packed.entry()?;
+            // Those without versions stand by places, and these order tags.
+            let orders = |(series, version): &(Series, u64)| *version > 0 || matches!(series, Series::Tag(_));
+            let slots = self.slots(&entry).await?.into_iter().filter(orders);
+            let series: Vec<String> = slots.map(|(series, _)| series.key(&entry.namespace)).collect();
+            if stuck.contains(&commit) || series.iter().any(|series| held_on.contains(series)) {
+                held_on.extend(series);
+                self.held += 1;
+            } else {
+                free.push_back((commit, packed));
+            }
+        }
+        Ok(free)
+    }
+
+    async fn slots(&self, entry: &Indexed) -> Result<BTreeMap<Series, u64>> {
         if let Some(slots) = &entry.slots {
             return Ok(slots.clone());
         }
@@ -251,20 +312,16 @@ impl Rebuild<'_> {
 
     async fn append(
         &mut self,
-        lacking: Lacking,
+        mut lacking: VecDeque<(CommitId, Packed)>,
         so_far: &mut RebuildProgress,
         progress: &(dyn Fn(&RebuildProgress) + Send + Sync),
     ) -> Result<()> {
-        let mut lacking: VecDeque<(CommitId, Packed)> = lacking.into_iter().map(|((.., commit), packed)| (commit, packed)).collect();
-        if self.log.counts_events() {
-            lacking = by_version(lacking)?;
-        }
         loop {
             // What an indexer was quicker with.
             lacking.retain(|(commit, _)| !self.known.commits.contains(commit));
             // As long as nobody else puts an epoch, nothing of the rest is known.
             loop {
-                if lacking.is_empty() && !self.heals() && !self.is_other_stream() {
+                if lacking.is_empty() && !self.heals() && !self.is_other_stream() && !self.must_tell() {
                     return Ok(());
                 }
                 let entries = lacking.iter().take(MAX_ENTRIES).map(|(_, packed)| packed.entry()).collect::<Result<Vec<_>>>()?;
@@ -289,7 +346,18 @@ impl Rebuild<'_> {
     /// Whether the chain says that records were lost, and the scan has found all of them: not those of which it was said since it began.
     fn heals(&self) -> bool {
         let gap = self.known.last.as_ref().and_then(|last| last.gap).map(|gap| gap.found);
-        gap.is_some() && gap == self.begun.gap && self.unreadable == 0
+        gap.is_some() && gap == self.begun.gap && self.is_whole()
+    }
+
+    /// Whether the index lacks nothing that the scan met.
+    fn is_whole(&self) -> bool {
+        self.unreadable == 0 && self.held == 0
+    }
+
+    /// Whether it lacks something, and the chain does not say so yet: an indexer would take what is old for indexed.
+    fn must_tell(&self) -> bool {
+        let gap = self.known.last.as_ref().and_then(|last| last.gap);
+        !self.is_whole() && gap.is_none_or(|gap| gap.since > 0)
     }
 
     /// A shard that came since is not known yet, but one that is in the chain and was not described is gone.
@@ -340,8 +408,12 @@ impl Rebuild<'_> {
         let count = if entries.is_empty() { 0 } else { template.cut(entries, template.ids.len()) };
         let all = count == lacking;
         let looked = if all { template.looked.max(self.begun.began) } else { template.looked };
-        let gap = template.gap.filter(|_| !(all && self.heals()));
-        let begun = template.begun.filter(|_| !(all && self.unreadable == 0));
+        let gap = match self.is_whole() {
+            true => template.gap.filter(|_| !(all && self.heals())),
+            // What lacks may be of any age.
+            false => Some(Gap { found: template.gap.map_or(template.time, |gap| gap.found), since: 0 }),
+        };
+        let begun = template.begun.filter(|_| !(all && self.is_whole()));
         let mut epoch = Epoch { entries: entries[..count].to_vec(), gap, begun, looked, ..template };
         let span = self.spanned(&epoch);
         epoch.rebuilt.extend(span);
@@ -376,4 +448,24 @@ fn indexed(notice: Notice) -> Option<(Turn, Indexed)> {
     let (types, events) = (notice.types.filter(|_| alone), alone.then_some(notice.events));
     let turn = (notice.place.unwrap_or_default(), notice.stamp, notice.commit);
     Some((turn, Indexed::new(namespace.into(), notice.commit, notice.stamp, (home, notice.version), slots, types, events)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{EventType, Tag};
+
+    /// As many may lack as there are commits: what the documentation says of memory rests on this.
+    #[test]
+    fn an_entry_that_lacks_is_held_in_few_bytes() {
+        let tag = |n: u32| Series::Tag(Tag::new(format!("customer:{}", Uuid::from_u128(n.into()))).expect("a tag"));
+        let slots: BTreeMap<Series, u64> = (0..3).map(|n| (tag(n), 1_000_000)).collect();
+        let types = ["OrderPlaced", "PaymentReserved"].map(|name| EventType::new(name).expect("a type"));
+        let commit = CommitId(Uuid::from_u128(7));
+        let entry = Indexed::new("main".into(), commit, 1_767_225_600_000_000, (tag(0), 1_000_000), slots, Some(types.into()), Some(2));
+        let packed = Packed::new(&entry);
+        assert_eq!(packed.entry().expect("an entry"), entry);
+        let bytes = size_of::<(Turn, Packed)>() + packed.0.len();
+        assert!((200..500).contains(&bytes), "{bytes}");
+    }
 }

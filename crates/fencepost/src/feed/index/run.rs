@@ -14,7 +14,7 @@ use super::mutation::Mutation;
 use super::plan::{Earlier, Overdue, Plan, Ready, Stamps, Want};
 use super::poll::{Poller, now_of};
 use super::recent::{Rebuilt, Since};
-use super::shards::{FORGETS, QUIET, Shards};
+use super::shards::{FORGETS, QUIET, SURE, Shards};
 use super::{IndexOptions, IndexProgress, Learnt, Until};
 use crate::dynamo::Op;
 use crate::error::{Error, Result};
@@ -190,7 +190,7 @@ impl<'a> Session<'a> {
     async fn run(&mut self, runner: &mut Runner<'_>) -> Result<End> {
         let log = runner.log;
         let mut appended = log.side().rings();
-        let (mut quiet, mut pause) = (0, runner.options.idle_at_least);
+        let (mut quiet, mut pause, mut told) = (0, runner.options.idle_at_least, false);
         loop {
             // Whatever rings from here on may have come too late for this round.
             appended.mark_unchanged();
@@ -200,13 +200,15 @@ impl<'a> Session<'a> {
             }
             let moved = self.poll(log).await?;
             self.look_up(log, Look::First).await?;
-            let put = self.put(runner, !moved && quiet + 1 >= QUIET).await?;
+            // What is said of the stream without commits waits until it can be said that nothing was there.
+            let sure = if self.plan.shards.is_unsure(now(log)) { SURE } else { QUIET };
+            let put = self.put(runner, !moved && quiet + 1 >= sure).await?;
             if put.is_none() {
                 return Ok(End::Lost);
             }
             self.tell(runner, moved);
             if moved || put == Some(true) {
-                (quiet, pause) = (0, runner.options.idle_at_least);
+                (quiet, pause, told) = (0, runner.options.idle_at_least, false);
                 continue;
             }
             quiet += 1;
@@ -217,7 +219,7 @@ impl<'a> Session<'a> {
             self.overdue(log).await?;
             // The look has made something ready: it is put before anything is called caught up.
             if self.plan.may_put() && !self.plan.queue().is_empty() {
-                (quiet, pause) = (0, runner.options.idle_at_least);
+                (quiet, pause, told) = (0, runner.options.idle_at_least, false);
                 continue;
             }
             if quiet >= QUIET {
@@ -228,7 +230,10 @@ impl<'a> Session<'a> {
                 return Ok(End::Lost);
             }
             let enough = if self.plan.waiting() == 0 { QUIET } else { QUIET_WAITING }.max(runner.options.quiet);
-            if quiet == enough {
+            // One that runs on comes to that many pages by itself; one that ends would never.
+            let enough = if runner.options.until == Until::CaughtUp { enough.max(sure) } else { enough };
+            if quiet >= enough && !told {
+                told = true;
                 runner.so_far.caught_up = true;
                 (runner.progress)(&runner.so_far);
             }

@@ -10,8 +10,12 @@ use crate::side::epoch::Mark;
 const DAY: u64 = 24 * 3_600_000_000;
 /// What lies unread in a shard for longer than this may be gone.
 pub(crate) const FORGETS: u64 = 23 * 3_600_000_000;
-/// A page without records does not say that there are none: only so many rounds of them do.
+/// A page without records does not say that there are none. After so many rounds of them nothing is asked for in haste …
 pub(crate) const QUIET: u32 = 3;
+/// … and only after so many is it said that nothing was there: a stream may send some in front of records.
+pub(crate) const SURE: u32 = 30;
+/// A look that is older than this should be had again.
+const STALE: u64 = 3_600_000_000;
 /// How much is held of what cannot be put yet, and remembered of what was.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
@@ -267,11 +271,17 @@ impl Shards {
         if let Some(reading) = self.all.get_mut(shard) {
             reading.drained = records == 0;
             reading.empty = if records == 0 { reading.empty.saturating_add(1) } else { 0 };
-            if reading.empty >= QUIET {
+            if reading.empty >= SURE {
                 reading.looked = reading.looked.max(asked);
             }
             reading.asked = asked;
         }
+    }
+
+    /// Whether it is long ago that nothing was unread in a shard, and too few pages were empty since to say so again.
+    pub(crate) fn is_unsure(&self, now: u64) -> bool {
+        let open = |reading: &&Reading| !reading.ended && self.parent_is_read(reading);
+        self.all.values().filter(open).any(|reading| reading.empty < SURE && reading.looked + STALE < now)
     }
 
     /// What follows a shard that ended would have shown at this time.
@@ -413,9 +423,11 @@ mod tests {
         // It has, and nobody has looked since: something may have come behind it.
         assert!(!read_at(began).has_only_expired("a", later(25)));
         let mut shards = read_at(began);
-        empty_pages(&mut shards, 2, later(10));
-        assert!(!shards.has_only_expired("a", later(25)), "two empty pages say nothing");
+        empty_pages(&mut shards, SURE - 1, later(10));
+        assert!(!shards.has_only_expired("a", later(25)), "that many may come in front of records");
+        assert!(shards.is_unsure(later(10)) && !shards.is_unsure(later(1)), "it is worth asking on only after an hour");
         empty_pages(&mut shards, 1, later(10));
+        assert!(!shards.is_unsure(later(10)));
         assert!(shards.has_only_expired("a", later(25)), "what came in the last 15 hours is still there");
         assert!(!shards.has_only_expired("a", later(34)), "what came in the hour after the look is not");
         // A later run knows as much, and asks for the oldest then.
@@ -433,7 +445,7 @@ mod tests {
     fn what_the_last_writer_had_read_beyond_its_number_must_come_again_unless_it_is_in_the_index_by_now() {
         let mut shards = read_at(100 * DAY);
         shards.read("a", sequence(9), 100 * DAY, Some(CommitId(uuid::Uuid::from_u128(1))));
-        empty_pages(&mut shards, QUIET, 101 * DAY);
+        empty_pages(&mut shards, SURE, 101 * DAY);
         shards.settle(|_| false);
         assert_eq!(shards.looked(), 100 * DAY, "what waits is not in the index, however lately somebody looked");
         assert!(!Shards::resume(&shards.marks(), shards.looked()).has_only_expired("a", 101 * DAY + 2 * HOUR));
@@ -487,7 +499,7 @@ mod tests {
     #[test]
     fn nobody_has_looked_at_a_child_for_as_long_as_at_its_parent() {
         let mut shards = read_at(100 * DAY);
-        empty_pages(&mut shards, QUIET, 101 * DAY);
+        empty_pages(&mut shards, SURE, 101 * DAY);
         shards.ended("a");
         shards.settle(|_| true);
         assert_eq!(shards.looked(), 101 * DAY);

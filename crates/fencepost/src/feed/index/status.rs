@@ -12,6 +12,7 @@ use crate::dynamo::{Dynamo, Op};
 use crate::error::Result;
 use crate::side::chain::Indexable;
 use crate::side::epoch::{Epoch, Mark};
+use crate::side::notice::{Notice, split};
 use crate::units::Units;
 
 /// How far the index is.
@@ -66,7 +67,7 @@ pub struct ShardStatus {
 pub(super) async fn status(log: &dyn Indexable) -> Result<IndexStatus> {
     let op = log.dynamo().op();
     let last = log.side().last_epoch(&op).await?;
-    let unread = match look(log, &op, last.as_ref()).await {
+    let unread = match look(log, &op, last.as_ref(), &mut Rebuilt::default(), |_| true).await {
         Ok(unread) => unread,
         // Whoever may read the index may perhaps not read the stream.
         Err(error) => Unread::Unknown(error.to_string()),
@@ -91,21 +92,45 @@ pub(super) async fn status(log: &dyn Indexable) -> Result<IndexStatus> {
     })
 }
 
+/// Since when the stream has something of the log's namespace that the index lacks; none also where the stream cannot be read.
+pub(super) async fn lacks_since(log: &dyn Indexable, rebuilt: &mut Rebuilt) -> Result<Option<Timestamp>> {
+    let op = log.dynamo().op();
+    let last = log.side().last_epoch(&op).await?;
+    let own = |notice: &Notice| split(&notice.series).is_some_and(|(namespace, _)| namespace == log.side().namespace());
+    since(look(log, &op, last.as_ref(), rebuilt, own).await)
+}
+
+/// What may come right by itself is an error still; whoever may not read the stream, or has none, is not told.
+pub(super) fn since(looked: Result<Unread>) -> Result<Option<Timestamp>> {
+    match looked {
+        Ok(Unread::Since(at)) => Ok(Some(at)),
+        Err(error) if error.is_retryable() => Err(error),
+        Ok(_) | Err(_) => Ok(None),
+    }
+}
+
 pub(super) fn time(micros: u64) -> Option<Timestamp> {
     i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok())
 }
 
-async fn look(log: &dyn Indexable, op: &Op, last: Option<&Epoch>) -> Result<Unread> {
+async fn look(
+    log: &dyn Indexable,
+    op: &Op,
+    last: Option<&Epoch>,
+    rebuilt: &mut Rebuilt,
+    counts: impl Fn(&Notice) -> bool,
+) -> Result<Unread> {
     let stream = log.dynamo().stream_of(op, log.log_table()).await?;
     let now = now_of(log.dynamo());
     let mut known = HashSet::new();
     if let Some(last) = last {
         known.extend(last.ids.iter().copied());
-        known.extend(Rebuilt::default().commits(log, op, &Rebuilt::young(&last.rebuilt, now)).await?);
+        known.extend(rebuilt.commits(log, op, &Rebuilt::young(&last.rebuilt, now)).await?);
     }
     let shards = last.map_or_else(|| Shards::unknown(now), |last| Shards::resume(&last.shards, last.looked));
     let built_from = last.and_then(|last| last.stream.as_deref());
-    let lacks = |record: &Record| log.notice(record).ok().flatten().is_some_and(|notice| !known.contains(&notice.commit));
+    let lacks = |notice: &Notice| counts(notice) && !known.contains(&notice.commit);
+    let lacks = |record: &Record| log.notice(record).ok().flatten().is_some_and(|notice| lacks(&notice));
     oldest(log.dynamo(), op, stream, built_from, shards, lacks).await
 }
 
