@@ -232,7 +232,7 @@ fn waited(since: Timestamp, env: &Env) -> f64 {
 }
 
 impl Consumer {
-    /// How long an instance may be silent, if [`Consumer::lease`] does not say. It writes, and looks at the others, four times in it.
+    /// How long an instance may be silent, if [`Consumer::lease`] does not say. It writes five times in it, and looks at the others four times.
     pub const LEASE: Duration = Duration::from_secs(15);
     /// After how many events it saves its place, if [`Consumer::save_every`] does not say,
     pub const SAVE_EVENTS: u64 = 100;

@@ -463,7 +463,7 @@ async fn an_event_costs_a_read_unit_for_each_tag_and_a_share_of_an_epoch() {
     tap.take();
     assert_eq!(fed(&reader).await.len(), 100);
     let batches = tap.count("BatchGetItem");
-    assert_eq!(batches, 2, "64 at a time");
+    assert_eq!(batches, 3, "32, and then 64 at a time");
 }
 
 /// The function and its policies know of it: a stream with new images, and an indexer that writes nothing but the index.
