@@ -18,9 +18,8 @@ pub(crate) fn by_failing(runs: &Runs, scenario: Scenario) -> Vec<String> {
     short.collect()
 }
 
-/// By how much medians of a few turns differ from one run to the next, as it was seen on machines of 2026: what is not won by more
-/// than this must
-/// have a reason that is known.
+/// By how much medians of a few turns differ from one run to the next, as it was seen on machines of 2026: what is not won by more than this must have
+/// a reason that is known.
 const NOISE: f64 = 1.05;
 
 /// Of one scenario.

@@ -1,6 +1,5 @@
-//! Two contenders side by side: in pairs, one right after the other, each on an engine of its own, and who is first changes. What is
-//! claimed of a
-//! few hundredths rests on the median of the pairs' ratios: turns of many contenders lie too far apart for that.
+//! Two contenders side by side: in pairs, one right after the other, each on an engine of its own, and who is first changes. What is claimed of a few
+//! hundredths rests on the median of the pairs' ratios: turns of many contenders lie too far apart for that.
 
 use fencepost_contest::Timed;
 use serde_json::{Value, json};
