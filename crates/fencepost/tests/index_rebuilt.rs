@@ -1,5 +1,6 @@
 //! What a rebuild put and the stream brings again is in the index once, whatever became of the stream and whatever times callers said; and
 //! neither that nor waiting for the index costs more the longer the chain is.
+//! A little long, since all of it shares one way to damage a log and to look at its chain.
 
 #[allow(clippy::unwrap_used, reason = "shared with tests that may")]
 mod bare_sdk;

@@ -1,4 +1,5 @@
 //! Consumers over every feed: nothing missed, nothing out of order under a key, whatever fails or is killed; parking, pausing, rewinding.
+//! A little long: one list of what a consumer promises, all by the same places and recordings.
 
 mod follow;
 mod support;
